@@ -1,27 +1,22 @@
-"""What kernels and servers say, and what follows. What the agent knows it answers at once; what is
-the scheduler's goes to the server.
+"""Handles the messages of kernels and Jupyter servers. What the agent knows it answers at once; the
+rest it relays to the kernel's server.
 """
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import os
 from typing import Final
 
 from jupyter_gpushare.aio import BackgroundTasks
-from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
+from jupyter_gpushare.core.model.errors import GpuShareError, NotFound
 from jupyter_gpushare.messages import (
     CachesDropped,
-    CellAllowed,
     CellCancel,
     CellEnd,
-    CellRefused,
     CellStart,
     ErrorDetail,
     FromKernel,
     FromServer,
-    Kernel,
     KernelActionDone,
     KernelActionRequest,
     KernelGone,
@@ -33,7 +28,6 @@ from jupyter_gpushare.messages import (
     NotebookMessage,
     Registered,
     RegisterKernel,
-    RelayedRequest,
     RelayedResponse,
     RpcRequest,
     RpcResponse,
@@ -43,7 +37,6 @@ from jupyter_gpushare.messages import (
     to_json,
 )
 
-from ..reconcile.idle_culler import ask_again
 from ..reconcile.lifecycle import KernelLifecycle
 from ..reconcile.memory_mover import MemoryMover
 from ..reconcile.reconciler import Reconciler
@@ -52,24 +45,24 @@ from ..socket.socket_server import SocketConnection, SocketServer
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
 from ..system.processes import is_kernel_process
+from .cell_handlers import CellHandlers
+from .relay import RequestRelay
 from .user_actions import UserActions
 
-__all__ = ["MessageHandlers"]
+__all__ = ["UNSURE_MS", "MessageHandlers"]
 
-RELAY_S: Final = 60.0
 UNSURE_MS: Final = 2_000
-"""After a kernel came back to a restarted agent: the time in which it can say that a cell is
-running.
-"""
+"""After a kernel reconnected to a restarted agent: the time in which it reports running cells."""
 
 
-def _is_whose(kernel: KernelRecord, uid: int) -> bool:
-    """Whether it is this user's; what nobody has registered yet is the agent's own."""
-    return uid == (os.getuid() if kernel.registration.uid is None else kernel.registration.uid)
+def _belongs_to(kernel: KernelRecord, uid: int) -> bool:
+    """Whether it is this user's; a kernel that is not registered yet is the agent's own."""
+    owner = kernel.registration.uid
+    return uid == (os.getuid() if owner is None else owner)
 
 
 class MessageHandlers:
-    """The listener behind the socket."""
+    """The listener behind the socket (see `SocketListener`)."""
 
     def __init__(
         self,
@@ -79,95 +72,107 @@ class MessageHandlers:
         lifecycle: KernelLifecycle,
         mover: MemoryMover,
     ) -> None:
-        self._node, self._socket_server, self._reconciler, self._lifecycle = (
-            node,
-            socket_server,
-            reconciler,
-            lifecycle,
-        )
+        self._node, self._socket_server = node, socket_server
+        self._reconciler, self._lifecycle = reconciler, lifecycle
+        self._cells = CellHandlers(node, reconciler)
+        self._relay = RequestRelay(node)
         self._user_actions = UserActions(node, reconciler, mover)
-        self._numbers = itertools.count(1)
-        self._relayed: dict[int, tuple[str, int, asyncio.TimerHandle]] = {}
         self._tasks = BackgroundTasks(log)
 
-    # ---- hellos ----------------------------------------------------------------------------------
+    async def close(self) -> None:
+        """Answer nothing any more."""
+        self._relay.close()
+        await self._tasks.close()
 
-    def greet_kernel(self, hello: KernelHello, line: SocketConnection) -> str | None:
-        """Why this peer is not that kernel; None: welcome."""
+    # ---- connections of kernels ------------------------------------------------------------------
+
+    def greet_kernel(self, hello: KernelHello, connection: SocketConnection) -> str | None:
+        """Why this peer is not that kernel; None: it is."""
         kernel = self._node.kernels.get(hello.kernel_id)
         if kernel is None:
-            return "nobody registered it"
+            return "the kernel is not registered"
+        problem = self._identity_problem(kernel, hello, connection)
+        if problem:
+            return problem
+        if kernel.process.main is None and not kernel.process.ending:
+            launched = KernelLaunched(kernel_id=hello.kernel_id, pid=connection.pid)
+            self._lifecycle.launched(launched)
+        old = self._socket_server.kernels.get(hello.kernel_id)
+        self._socket_server.kernels[hello.kernel_id] = connection
+        if old is not None and old is not connection:
+            old.close()
+        self._welcome(kernel, connection)
+        return None
+
+    @staticmethod
+    def _identity_problem(
+        kernel: KernelRecord, hello: KernelHello, connection: SocketConnection
+    ) -> str:
+        process, uid = kernel.process, kernel.registration.uid
         if not token_matches(kernel, hello.token):
             return "its token is wrong"
-        if not is_kernel_process(
-            line.pid, line.uid, kernel.process.launch, kernel.process.main, kernel.registration.uid
-        ):
+        if not is_kernel_process(connection.pid, connection.uid, process.launch, process.main, uid):
             return "it does not belong to the kernel's processes"
-        if kernel.process.main is None and not kernel.process.ending:
-            self._lifecycle.launched(KernelLaunched(kernel_id=hello.kernel_id, pid=line.pid))
-        old = self._socket_server.kernels.get(hello.kernel_id)
-        self._socket_server.kernels[hello.kernel_id] = line
-        if old is not None and old is not line:
-            old.close()
-        kernel.gate.connect(self._node.clock(), UNSURE_MS)
+        return ""
+
+    def _welcome(self, kernel: KernelRecord, connection: SocketConnection) -> None:
+        node = self._node
+        kernel.gate.connect(node.clock(), UNSURE_MS)
         kernel.heartbeat.received_at = 0
-        line.send(
+        connection.send(
             KernelWelcome(
-                node=self._node.config.node,
-                simulated=self._node.devices.traits.simulated,
-                kernel=self._view(kernel),
+                node=node.config.node,
+                simulated=node.devices.traits.simulated,
+                kernel=node.view(kernel),
             )
         )
         for message in kernel.published.unsent:
-            line.send(NotebookMessage(message=message))
-        kernel.published.unsent.clear()
-        kernel.published.key, kernel.published.devices, self._node.dirty = None, (), True
-        self._node.wake()
-        return None
+            connection.send(NotebookMessage(message=message))
+        kernel.published.kernel_connected()
+        node.dirty = True
+        node.wake()
 
-    def lost_kernel(self, kernel_id: str, line: SocketConnection) -> None:  # noqa: ARG002 - the listener's signature
-        """Its line broke; its process may live."""
+    def lost_kernel(self, kernel_id: str, connection: SocketConnection) -> None:  # noqa: ARG002 - signature of SocketListener
+        """Its connection broke; its process may live."""
         kernel = self._node.kernels.get(kernel_id)
         if kernel is not None and kernel_id not in self._socket_server.kernels:
             kernel.gate.disconnect()
             self._node.wake()
 
-    def greet_server(self, hello: ServerHello, line: SocketConnection) -> str | None:
-        """Every server that the socket lets in is welcome. It hears of the kernels of its own user."""
-        self._socket_server.servers[hello.server] = line
+    # ---- connections of servers ------------------------------------------------------------------
+
+    def greet_server(self, hello: ServerHello, connection: SocketConnection) -> str | None:
+        """Every server that the socket accepts is welcome. It sees the kernels of its own user."""
+        self._socket_server.servers[hello.server] = connection
         node = self._node
-        kernels = [
-            node.runtime(kernel) for kernel in node.kernels.values() if _is_whose(kernel, line.uid)
-        ]
+        kernels = list(node.kernels.values())
+        own = [kernel for kernel in kernels if _belongs_to(kernel, connection.uid)]
         tiers, problems = node.devices.capabilities()
-        line.send(
+        connection.send(
             ServerWelcome(
                 node=node.config.node,
                 simulated=node.devices.traits.simulated,
                 tiers=tiers,
                 tier_problems=problems,
-                kernels=kernels,
+                kernels=[node.runtime(kernel) for kernel in own],
             )
         )
-        for kernel in node.kernels.values():
+        for kernel in kernels:
             if kernel.registration.server == hello.server:
                 kernel.published.key = None
         node.wake()
         return None
 
-    def lost_server(self, server: str, line: SocketConnection) -> None:  # noqa: ARG002 - the listener's signature
-        """Its kernels go on; a kernel that it was about to launch will not come."""
+    def lost_server(self, server: str, connection: SocketConnection) -> None:  # noqa: ARG002 - signature of SocketListener
+        """Its kernels continue; a kernel that it was about to launch will not come."""
         if server not in self._socket_server.servers:
             self._lifecycle.server_lost(server)
             self._node.wake()
 
-    def _view(self, kernel: KernelRecord) -> Kernel:
-        return self._node.view(kernel)
-
-    # ---- kernels ---------------------------------------------------------------------------------
+    # ---- messages of kernels ---------------------------------------------------------------------
 
     def from_kernel(self, kernel_id: str, body: FromKernel) -> None:
-        """One thing that a kernel said."""
+        """One message of a kernel."""
         kernel = self._node.kernels.get(kernel_id)
         if kernel is None:
             return
@@ -175,214 +180,94 @@ class MessageHandlers:
             case KernelPing():
                 kernel.heartbeat.received_at = self._node.clock()
             case CellStart():
-                self._cell_start(kernel, body)
+                self._cells.start(kernel, body)
             case CellEnd(n=n):
-                self._cell_end(kernel, n)
+                self._cells.end(kernel, n)
             case CellCancel(n=n):
-                self._cell_cancel(kernel, n)
+                self._cells.cancel(kernel, n)
             case RpcRequest():
-                self._ask(kernel, body)
+                self._request(kernel, body)
             case CachesDropped():
-                kernel.memory.caches_deadline = (
-                    self._node.clock() if kernel.memory.caches_deadline is not None else None
-                )
-                self._reconciler.try_step()
+                self._caches_dropped(kernel)
             case _:
                 pass  # a second hello
 
-    def _cell_start(self, kernel: KernelRecord, body: CellStart) -> None:
-        node, gate, n = self._node, kernel.gate, body.n
-        gate.unsure_until = 0
-        if body.running:  # it began while the connection was broken; it may wait in the driver
-            gate.running.add(n)
-            if body.wait:
-                kernel.preferences.suspended_by_user = False
-            node.wake()
-            return
-        if body.exempt:
-            node.ports.to_kernel(kernel.kernel_id, CellAllowed(n=n))
-            return
-        if body.wait:
-            gate.gave_up = False
-        if kernel.process.killing:
-            refusal = CellRefused(n=n, message="The kernel is about to be restarted.")
-            node.ports.to_kernel(kernel.kernel_id, refusal)
-        elif kernel.assignment.active_lease is None:
-            self._start_without_lease(kernel, n)
-        else:
-            self._start_with_lease(kernel, n)
-
-    def _start_without_lease(self, kernel: KernelRecord, n: int) -> None:
-        now = self._node.clock()
-        if kernel.gate.gave_up or not kernel.wants_gpu():
-            self._reconciler.let_run(kernel, n, now)
-            return
-        kernel.gate.ask(n, now)
-        ask_again(self._node, kernel, now)
-        self._say_pending(kernel)
-
-    def _start_with_lease(self, kernel: KernelRecord, n: int) -> None:
-        if kernel.memory.suspended:
-            kernel.preferences.suspended_by_user = False
-        request = kernel.gate.ask(n, self._node.clock())
+    def _caches_dropped(self, kernel: KernelRecord) -> None:
+        if kernel.memory.caches_deadline is not None:
+            kernel.memory.caches_deadline = self._node.clock()
         self._reconciler.try_step()
-        if (
-            n in kernel.gate.waiting
-            and not request.text
-            and not self._reconciler.is_looking(kernel)
-        ):
-            self._reconciler.say_wait(kernel, self._node.text.waits_to_enter())
 
-    def _say_pending(self, kernel: KernelRecord) -> None:
-        reason = kernel.outlook.reason if kernel.outlook else None
-        if kernel.outlook is not None and not kernel.outlook.pending:
-            self._reconciler.say_wait(kernel, self._node.text.waits_to_enter())
-            return
-        expected = kernel.outlook.expected_wait if kernel.outlook else None
-        self._reconciler.say_wait(
-            kernel,
-            self._node.text.waits_for_grant(
-                reason.message if reason else "", expected.message if expected else ""
-            ),
-        )
-
-    def _cell_end(self, kernel: KernelRecord, n: int) -> None:
-        kernel.gate.end(n, self._node.clock())
-        self._node.wake()
-
-    def _cell_cancel(self, kernel: KernelRecord, n: int) -> None:
-        if kernel.gate.waiting.pop(n, None) is not None:
-            kernel.gate.gave_up = kernel.lease is None
-            self._node.ports.to_kernel(
-                kernel.kernel_id, CellRefused(n=n, message="The wait for the GPU was given up.")
-            )
-        kernel.gate.running.discard(n)
-        self._node.wake()
-
-    def _ask(self, kernel: KernelRecord, body: RpcRequest) -> None:
+    def _request(self, kernel: KernelRecord, body: RpcRequest) -> None:
         if body.action in ("suspend", "resume", "pin", "unpin"):
             self._tasks.spawn(self._act_for_kernel(kernel, body))
         elif body.action == "status":
-            self._reply(kernel.kernel_id, RpcResponse(n=body.n, body=to_json(self._view(kernel))))
+            response = RpcResponse(n=body.n, body=to_json(self._node.view(kernel)))
+            self._node.ports.to_kernel(kernel.kernel_id, response)
         else:
-            self._relay(kernel, body)
+            self._relay.request(kernel, body)
 
-    def _reply(self, kernel_id: str, body: RpcResponse) -> None:
-        self._node.ports.to_kernel(kernel_id, body)
+    async def _act_for_kernel(self, kernel: KernelRecord, body: RpcRequest) -> None:
+        try:
+            await self._user_actions.perform(kernel, body.action)
+        except GpuShareError as error:
+            response = RpcResponse(n=body.n, error=error_detail(error))
+        else:
+            response = RpcResponse(n=body.n, body=to_json(self._node.view(kernel)))
+        self._node.ports.to_kernel(kernel.kernel_id, response)
 
-    def _relay(self, kernel: KernelRecord, body: RpcRequest) -> None:
-        n = next(self._numbers)
-        if not self._node.ports.to_server(
-            kernel.registration.server,
-            RelayedRequest(n=n, kernel_id=kernel.kernel_id, action=body.action, body=body.body),
-        ):
-            if body.action == "history":  # its server knows more, but what we know is true as well
-                self._reply(
-                    kernel.kernel_id,
-                    RpcResponse(n=body.n, body={"events": to_json(list(kernel.published.events))}),
-                )
-                return
-            error = Unavailable("this kernel's Jupyter server is not connected to the node agent")
-            self._reply(kernel.kernel_id, RpcResponse(n=body.n, error=error_detail(error)))
-            return
-        timer = asyncio.get_running_loop().call_later(RELAY_S, self._relay_late, n)
-        self._relayed[n] = kernel.kernel_id, body.n, timer
-
-    def _relay_late(self, n: int) -> None:
-        kernel_id, asked, _ = self._relayed.pop(n)
-        self._reply(
-            kernel_id,
-            RpcResponse(
-                n=asked,
-                error=error_detail(Unavailable("this kernel's Jupyter server did not answer")),
-            ),
-        )
-
-    # ---- servers ---------------------------------------------------------------------------------
+    # ---- messages of servers ---------------------------------------------------------------------
 
     def from_server(self, server: str, uid: int, body: FromServer) -> None:
-        """One thing that a server of this user said. Of other people's kernels it can say nothing:
-        they are not there for it.
-        """
+        """One message of a server of this user. Kernels of other users do not exist for it."""
         match body:
             case RegisterKernel():
                 self._tasks.spawn(self._register(server, uid, body))
             case KernelActionRequest():
-                self._tasks.spawn(
-                    self._act_for_server(server, self._own(body.kernel_id, uid), body)
-                )
-            case KernelLaunched() | KernelGone() | KernelRequestState() if (
-                self._own(body.kernel_id, uid) is None
-            ):
-                log.debug(
-                    "server %s speaks of kernel %s, which is not there or not its user's",
-                    server,
-                    body.kernel_id,
-                )
+                kernel = self._own_kernel(body.kernel_id, uid)
+                self._tasks.spawn(self._act_for_server(server, kernel, body))
+            case RelayedResponse():
+                self._relay.response(server, body)
+            case KernelLaunched() | KernelGone() | KernelRequestState():
+                self._kernel_message(server, uid, body)
+            case _:
+                pass  # a second hello
+
+    def _kernel_message(
+        self, server: str, uid: int, body: KernelLaunched | KernelGone | KernelRequestState
+    ) -> None:
+        kernel = self._own_kernel(body.kernel_id, uid)
+        if kernel is None:
+            log.debug("server %s: no kernel %s of its user", server, body.kernel_id)
+            return
+        match body:
             case KernelLaunched():
                 self._lifecycle.launched(body)
             case KernelGone():
                 self._lifecycle.gone(body)
             case KernelRequestState():
-                self._outlook(body)
-            case RelayedResponse(n=n) if n in self._relayed and self._asked(n) == server:
-                kernel_id, asked, timer = self._relayed.pop(n)
-                timer.cancel()
-                self._reply(kernel_id, RpcResponse(n=asked, body=body.body, error=body.error))
-            case _:
-                pass  # an answer that came too late, or a second hello
+                self._request_state(kernel, body)
 
-    def _own(self, kernel_id: str, uid: int) -> KernelRecord | None:
+    def _own_kernel(self, kernel_id: str, uid: int) -> KernelRecord | None:
         kernel = self._node.kernels.get(kernel_id)
-        return kernel if kernel is not None and _is_whose(kernel, uid) else None
-
-    def _asked(self, n: int) -> str:
-        """The server that a relayed question went to: its number can be guessed, so nobody else may
-        answer it.
-        """
-        kernel = self._node.kernels.get(self._relayed[n][0])
-        return kernel.registration.server if kernel is not None else ""
+        return kernel if kernel is not None and _belongs_to(kernel, uid) else None
 
     async def _register(self, server: str, uid: int, body: RegisterKernel) -> None:
         try:
-            answer = Registered(n=body.n, env=await self._lifecycle.register(server, uid, body))
+            environment = await self._lifecycle.register(server, uid, body)
+            answer = Registered(n=body.n, env=environment)
         except GpuShareError as error:
             log.warning("a kernel of user %d was not registered: %s", uid, error)
             answer = Registered(n=body.n, env={}, error=error_detail(error))
         self._node.ports.to_server(server, answer)
 
-    def _outlook(self, body: KernelRequestState) -> None:
-        kernel = self._node.kernels.get(body.kernel_id)
-        if kernel is None or kernel.outlook == body:
+    def _request_state(self, kernel: KernelRecord, body: KernelRequestState) -> None:
+        if kernel.outlook == body:
             return
         kernel.outlook, self._node.dirty = body, True
         if not kernel.wants_gpu():
             kernel.gate.gave_up = False
-        if kernel.gate.waiting and kernel.lease is None:
-            self._answer_waiting(kernel, body.refuses)
+        self._cells.request_changed(kernel, body.refuses)
         self._node.wake()
-
-    def _answer_waiting(self, kernel: KernelRecord, refusal: str) -> None:
-        """The state of its request changed while cells wait for it."""
-        if kernel.wants_gpu():
-            self._say_pending(kernel)
-            return
-        for n in list(kernel.gate.waiting):
-            if refusal:
-                del kernel.gate.waiting[n]
-                self._node.ports.to_kernel(kernel.kernel_id, CellRefused(n=n, message=refusal))
-            else:
-                self._reconciler.let_run(kernel, n, self._node.clock())
-
-    # ---- what owners ask for ---------------------------------------------------------------------
-
-    async def _act_for_kernel(self, kernel: KernelRecord, body: RpcRequest) -> None:
-        try:
-            await self._user_actions.grant(kernel, body.action)
-        except GpuShareError as error:
-            self._reply(kernel.kernel_id, RpcResponse(n=body.n, error=error_detail(error)))
-        else:
-            self._reply(kernel.kernel_id, RpcResponse(n=body.n, body=to_json(self._view(kernel))))
 
     async def _act_for_server(
         self, server: str, kernel: KernelRecord | None, body: KernelActionRequest
@@ -390,16 +275,8 @@ class MessageHandlers:
         error: ErrorDetail | None = None
         try:
             if kernel is None:
-                raise NotFound(
-                    f"there is no kernel {body.kernel_id} on this node", field="kernel_id"
-                )
-            await self._user_actions.grant(kernel, body.action)
+                raise NotFound(f"this node has no kernel {body.kernel_id}", field="kernel_id")
+            await self._user_actions.perform(kernel, body.action)
         except GpuShareError as problem:
             error = error_detail(problem)
         self._node.ports.to_server(server, KernelActionDone(n=body.n, error=error))
-
-    async def close(self) -> None:
-        """Nothing is answered any more."""
-        for _, _, timer in self._relayed.values():
-            timer.cancel()
-        await self._tasks.close()

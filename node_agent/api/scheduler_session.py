@@ -1,9 +1,9 @@
-"""The link to the scheduler: dialled by the agent, kept up with back-off and jitter, opened with
-everything that the agent holds.
+"""The link to the scheduler: opened by the agent, reopened with back-off and jitter. The first
+message contains all leases that the agent has.
 
-Nothing of the node depends on it: while it is down, leases are kept, cells run and memory is shared
-as before. A link is anything that can send a body and be iterated for orders; which one (a
-WebSocket, an in-process queue) is chosen by whoever starts the agent.
+Nothing on the node depends on it: while it is down, leases are kept, cells run and memory is shared
+as before. A link is anything that can send a message and be iterated for messages; the composition
+root chooses between a WebSocket and an in-process queue.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from jupyter_gpushare.messages import (
     AgentHello,
     DeviceReport,
     FromAgent,
+    LeaseReport,
     LeaseRevoked,
     LeaseUpdated,
     LogAcknowledged,
@@ -36,14 +37,16 @@ from ..reconcile.leases import LeaseAssignments
 from ..state.kernel_view import lease_report
 from ..state.node import NodeRuntime, log
 
-__all__ = ["SchedulerLink", "LinkFactory", "SchedulerSession"]
+__all__ = ["LinkFactory", "SchedulerLink", "SchedulerSession"]
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 15.0
-SEND_S: Final = 10.0
+SEND_TIMEOUT_S: Final = 10.0
 LONGEST_QUEUE: Final = 10_000
 REPEAT_S: Final = 5.0
-"""How often a let-go that was not acknowledged is said again."""
+"""How often a released lease that was not acknowledged is reported again."""
+MEASURED_MS: Final = 5_000
+"""How often memory in use and utilization of the GPUs are reported."""
 
 
 class SchedulerLink(Protocol):
@@ -53,15 +56,12 @@ class SchedulerLink(Protocol):
     def __aiter__(self) -> AsyncIterator[ToAgent]: ...
 
 
-MEASURED_MS: Final = 5_000
-"""How often people hear how much is used and how busy the GPUs are."""
-
 LinkFactory = Callable[[], AbstractAsyncContextManager[SchedulerLink]]
 """Opens a connection; entering may raise anything, and is tried again."""
 
 
 class SchedulerSession:
-    """Keeps one link up."""
+    """Keeps one link open."""
 
     def __init__(
         self, node: NodeRuntime, leases: LeaseAssignments, link_factory: LinkFactory | None
@@ -69,13 +69,13 @@ class SchedulerSession:
         self._node, self._leases, self._open = node, leases, link_factory
         self._queue: asyncio.Queue[FromAgent] | None = None
         self.connected = asyncio.Event()
-        self.on_log: Callable[[LogAcknowledged], None] = lambda _order: None
-        self.on_usage: Callable[[UsageAcknowledged], None] = lambda _order: None
-        self._told_node: NodeReport | None = None
-        self._told_at = 0
+        self.on_log: Callable[[LogAcknowledged], None] = lambda _body: None
+        self.on_usage: Callable[[UsageAcknowledged], None] = lambda _body: None
+        self._sent_report: NodeReport | None = None
+        self._sent_at = 0
 
     def send(self, body: FromAgent) -> bool:
-        """Queue a body; False while the link is down (its state is in the next hello) or hopelessly
+        """Queue a message; False while the link is down (the next hello has the state) or far
         behind.
         """
         if self._queue is None or self._queue.qsize() > LONGEST_QUEUE:
@@ -84,7 +84,7 @@ class SchedulerSession:
         return True
 
     async def run(self) -> None:
-        """For ever."""
+        """Run forever."""
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while self._open is not None:
             begun = asyncio.get_running_loop().time()
@@ -101,38 +101,65 @@ class SchedulerSession:
 
     async def _converse(self, factory: LinkFactory) -> None:
         async with factory() as link:
-            await _within(link.send(self._hello()))
+            await _with_timeout(link.send(self._hello()))
             self._queue = asyncio.Queue()
-            self._node.forget_reports()
+            for kernel in self._node.kernels.values():
+                kernel.published.report = None  # all leases are reported again
             self.connected.set()
             self._node.wake()
             sending = asyncio.ensure_future(self._send_all(link, self._queue))
-            hearing = asyncio.ensure_future(self._hear_all(link))
+            receiving = asyncio.ensure_future(self._receive_all(link))
             try:
                 done, _ = await asyncio.wait(
-                    {sending, hearing}, return_when=asyncio.FIRST_COMPLETED
+                    {sending, receiving}, return_when=asyncio.FIRST_COMPLETED
                 )
                 for task in done:
                     task.result()
             finally:
                 self._queue = None
                 self.connected.clear()
-                for task in (sending, hearing):
+                for task in (sending, receiving):
                     task.cancel()
-                await asyncio.gather(sending, hearing, return_exceptions=True)
+                await asyncio.gather(sending, receiving, return_exceptions=True)
+
+    async def _send_all(self, link: SchedulerLink, queue: asyncio.Queue[FromAgent]) -> None:
+        while True:
+            body: FromAgent | None = None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPEAT_S):
+                    body = await queue.get()
+            bodies = [body] if body is not None else list(self._node.unacknowledged.values())
+            for one in bodies:
+                await _with_timeout(link.send(one))
+
+    async def _receive_all(self, link: SchedulerLink) -> None:
+        async for body in link:
+            match body:
+                case Plan():
+                    self._leases.apply_plan(body)
+                case LeaseUpdated():
+                    self._leases.lease_updated(body)
+                case LeaseRevoked():
+                    self._leases.lease_revoked(body)
+                case LogAcknowledged():
+                    self.on_log(body)
+                case UsageAcknowledged():
+                    self.on_usage(body)
+            self._node.wake()
+
+    # ---- reports ---------------------------------------------------------------------------------
 
     def _hello(self) -> AgentHello:
+        self._sent_report, self._sent_at = self.node_report(), self._node.clock()
+        return AgentHello(version=__version__, node=self._sent_report, leases=self._lease_reports())
+
+    def _lease_reports(self) -> list[LeaseReport]:
         node, now = self._node, self._node.clock()
-        leases = [
-            lease_report(kernel, node.uuids, now)
-            for kernel in node.kernels.values()
-            if kernel.lease is not None and not kernel.assignment.lease_revoked
-        ]
-        self._told_node, self._told_at = self.node_report(), now
-        return AgentHello(version=__version__, node=self._told_node, leases=leases)
+        active = [one for one in node.kernels.values() if one.assignment.active_lease is not None]
+        return [lease_report(kernel, node.uuids, now) for kernel in active]
 
     def node_report(self) -> NodeReport:
-        """The machine as it is."""
+        """The node at this moment."""
         node = self._node
         tiers, problems = node.devices.capabilities()
         return NodeReport(
@@ -150,7 +177,8 @@ class SchedulerSession:
 
     def _devices(self) -> list[DeviceReport]:
         """As the devices report them, with the usage by kernels where the devices report none."""
-        node, found = self._node, [self._drained(one) for one in self._node.devices.reports()]
+        node = self._node
+        found = [self._with_draining(device) for device in node.devices.reports()]
         if node.devices.traits.reports_usage:
             return found
         busy: dict[int, float] = {}
@@ -159,69 +187,45 @@ class SchedulerSession:
                 busy[gpu] = min(1.0, busy.get(gpu, 0.0) + (kernel.memory.utilization or 0.0))
         return [
             structs.replace(
-                one,
-                used_mib=node.used.get(one.index, 0),
-                utilization=round(busy.get(one.index, 0.0), 2),
+                device,
+                used_mib=node.used.get(device.index, 0),
+                utilization=round(busy.get(device.index, 0.0), 2),
             )
-            for one in found
+            for device in found
         ]
 
-    def _drained(self, one: DeviceReport) -> DeviceReport:
-        """Nothing new is sent to a GPU whose memory does not come free."""
-        problem = self._node.draining.problem(one.index, self._node.kernels.values())
-        return (
-            structs.replace(one, healthy=False, health=problem) if problem and one.healthy else one
-        )
+    def _with_draining(self, device: DeviceReport) -> DeviceReport:
+        """A GPU whose memory is not freed takes no new work."""
+        problem = self._node.draining.problem(device.index, self._node.kernels.values())
+        if not problem or not device.healthy:
+            return device
+        return structs.replace(device, healthy=False, health=problem)
 
     def report_node(self) -> None:
-        """Say what changed about the machine: at once when a GPU fell ill or a tier came or went,
+        """Report what changed about the node: at once when the health of a GPU or a tier changed,
         measurements now and then.
         """
-        report, now = self.node_report(), self._node.clock()
-        told = self._told_node
-        if report == told:
+        report, now, sent = self.node_report(), self._node.clock(), self._sent_report
+        if report == sent:
             return
-        if (
-            told is None or _matters(report) != _matters(told) or now - self._told_at >= MEASURED_MS
-        ) and self.send(NodeChangedReport(node=report)):
-            self._told_node, self._told_at = report, now
-
-    async def _send_all(self, link: SchedulerLink, queue: asyncio.Queue[FromAgent]) -> None:
-        while True:
-            body: FromAgent | None = None
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REPEAT_S):
-                    body = await queue.get()
-            for one in list(self._node.ends.values()) if body is None else [body]:
-                await _within(link.send(one))
-
-    async def _hear_all(self, link: SchedulerLink) -> None:
-        async for order in link:
-            match order:
-                case Plan():
-                    self._leases.plan(order)
-                case LeaseUpdated():
-                    self._leases.wanted(order)
-                case LeaseRevoked():
-                    self._leases.unwanted(order)
-                case LogAcknowledged():
-                    self.on_log(order)
-                case UsageAcknowledged():
-                    self.on_usage(order)
-            self._node.wake()
+        is_urgent = sent is None or _urgent_part(report) != _urgent_part(sent)
+        if not is_urgent and now - self._sent_at < MEASURED_MS:
+            return
+        if self.send(NodeChangedReport(node=report)):
+            self._sent_report, self._sent_at = report, now
 
 
-async def _within(sending: Awaitable[None]) -> None:
+async def _with_timeout(sending: Awaitable[None]) -> None:
     # Not `wait_for`: before Python 3.12 it can swallow a cancellation that meets the result, and
     # this task would live for ever.
-    async with asyncio.timeout(SEND_S):
+    async with asyncio.timeout(SEND_TIMEOUT_S):
         await sending
 
 
-def _matters(report: NodeReport) -> tuple[object, ...]:
+def _urgent_part(report: NodeReport) -> tuple[object, ...]:
     return (
         report.reasons,
         report.tiers,
         report.tier_problems,
-        [(one.healthy, one.health) for one in report.devices],
+        [(device.healthy, device.health) for device in report.devices],
     )

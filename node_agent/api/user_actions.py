@@ -1,5 +1,5 @@
-"""What owners ask for their own kernel: pin, unpin, suspend, resume. Asked in the notebook or in
-the sidebar, done here.
+"""What users ask for their own kernel: pin, unpin, suspend, resume. Requested in the notebook or in
+the sidebar, carried out here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from jupyter_gpushare.core.model.errors import Conflict
 
-from ..reconcile.idle_culler import ask_again, reset
+from ..reconcile.idle_culler import request_again
 from ..reconcile.memory_mover import MemoryMover
 from ..reconcile.reconciler import Reconciler
 from ..state.kernel_record import KernelRecord
@@ -19,25 +19,30 @@ from ..state.node import NodeRuntime
 __all__ = ["UserActions"]
 
 RESUME_S: Final = 20.0
-"""Less than the Jupyter server waits for an answer (30 s): who asks hears that there is no room
-yet, not that nobody answers.
+"""Less than the 30 s that the Jupyter server waits for a response, so that the user learns that
+there is no room yet, not that the agent did not respond.
 """
+PINNED: Final = (
+    "Pinned: not suspended while idle. Memory above the share is reclaimed only after a notice. "
+    "Pinning does not prevent rules that release idle GPUs or limit the run time."
+)
 
 
 class UserActions:
-    """Grants them, or says why not."""
+    """Carries them out, or says why not."""
 
     def __init__(self, node: NodeRuntime, reconciler: Reconciler, mover: MemoryMover) -> None:
         self._node, self._reconciler, self._mover = node, reconciler, mover
 
-    async def grant(self, kernel: KernelRecord, action: str) -> None:
+    async def perform(self, kernel: KernelRecord, action: str) -> None:
         """`pin`, `unpin`, `suspend` or `resume`. Raises Conflict with the reason why not."""
+        now = self._node.clock()
         if kernel.lease is None and kernel.idle.released_lease is not None and action == "resume":
-            ask_again(self._node, kernel, self._node.clock())
+            request_again(self._node, kernel, now)
             return
         if kernel.lease is None:
-            raise Conflict("this kernel has no GPU; ask for one with `%gpu request 0.5`")
-        reset(kernel, self._node.clock())
+            raise Conflict("this kernel has no GPU; request one with `%gpu request 0.5`")
+        kernel.idle.restart(now)
         if action in ("pin", "unpin"):
             self._pin(kernel, action == "pin")
         elif action == "suspend":
@@ -49,25 +54,25 @@ class UserActions:
         if kernel.preferences.pinned == pinned:
             return
         kernel.preferences.pinned, self._node.dirty = pinned, True
-        kept = (
-            "Pinned: not suspended while idle; who needs its memory above the share gives notice first. It does not protect from rules that"
-            " give an idle GPU back or end what runs for too long."
-        )
-        what = kept if pinned else "Not pinned any more."
-        self._node.happened(kernel, "pinned" if pinned else "unpinned", what)
+        if pinned:
+            self._node.record_event(kernel, "pinned", PINNED)
+        else:
+            self._node.record_event(kernel, "unpinned", "No longer pinned.")
         self._node.wake()
 
     async def _suspend(self, kernel: KernelRecord) -> None:
-        if kernel.memory.suspended:
+        memory = kernel.memory
+        if memory.suspended:
             return
-        if self._node.clock() < kernel.memory.no_suspend_until:
-            raise Conflict(f"this kernel cannot be suspended: {kernel.memory.no_suspend_reason}")
+        if not memory.can_suspend(self._node.clock()):
+            raise Conflict(f"this kernel cannot be suspended: {memory.no_suspend_reason}")
         kernel.preferences.suspended_by_user = True
-        self._mover.suspend(kernel, None, "", own=True)
-        await self._until(lambda: kernel.memory.transit is None)
-        if kernel.memory.no_suspend_reason and self._node.clock() < kernel.memory.no_suspend_until:
+        self._mover.suspend(kernel, None, "", requested=True)
+        await self._wait_until(lambda: kernel.memory.transit is None)
+        if not kernel.memory.can_suspend(self._node.clock()):
             kernel.preferences.suspended_by_user = False
-            raise Conflict(f"this kernel could not be suspended: {kernel.memory.no_suspend_reason}")
+            reason = kernel.memory.no_suspend_reason
+            raise Conflict(f"this kernel could not be suspended: {reason}")
 
     async def _resume(self, kernel: KernelRecord) -> None:
         kernel.preferences.suspended_by_user = False
@@ -75,17 +80,17 @@ class UserActions:
             return
         kernel.assignment.entering_since = self._node.clock()
         self._node.wake()
-        if not await self._until(
-            lambda: not kernel.memory.suspended and kernel.memory.transit is None
-        ):
-            raise Conflict(
-                "there is no room on the GPU yet; the kernel is resumed as soon as there is"
-            )
+        if not await self._wait_until(lambda: _is_resumed(kernel)):
+            raise Conflict("the GPU has no room yet; the kernel is resumed as soon as it has")
 
-    async def _until(self, done: Callable[[], bool]) -> bool:
+    async def _wait_until(self, done: Callable[[], bool]) -> bool:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + RESUME_S
-        while not done() and loop.time() < deadline:  # noqa: ASYNC110 - the end of a copy, seen from outside
+        while not done() and loop.time() < deadline:  # noqa: ASYNC110 - the end of a copy has no event
             await asyncio.sleep(0.01)
         self._reconciler.try_step()
         return done()
+
+
+def _is_resumed(kernel: KernelRecord) -> bool:
+    return not kernel.memory.suspended and kernel.memory.transit is None

@@ -15,7 +15,7 @@ __all__ = ["caps"]
 
 
 def caps(
-    situation: NodeSnapshot, noticed: Iterable[str] = (), promised: Iterable[str] = ()
+    snapshot: NodeSnapshot, noticed: Iterable[str] = (), promised: Iterable[str] = ()
 ) -> dict[str, tuple[int, ...]]:
     """MiB per home device for every occupant that has a home.
 
@@ -26,15 +26,15 @@ def caps(
     """
     told, owed = set(noticed), set(promised)
     return {
-        one.id: tuple(_cap(situation, one, gpu, told, owed) for gpu in one.home)
-        for one in situation.occupants
-        if one.home
+        one.id: tuple(_cap(snapshot, one, gpu, told, owed) for gpu in one.assigned_gpus)
+        for one in snapshot.tenants
+        if one.assigned_gpus
     }
 
 
-def _cap(situation: NodeSnapshot, one: Tenant, gpu: int, told: set[str], owed: set[str]) -> int:
-    others = sum(_taken(other, gpu, owed) for other in situation.occupants if other.id != one.id)
-    room = max(0, situation.totals[gpu] - others)
+def _cap(snapshot: NodeSnapshot, one: Tenant, gpu: int, told: set[str], owed: set[str]) -> int:
+    others = sum(_taken(other, gpu, owed) for other in snapshot.tenants if other.id != one.id)
+    room = max(0, snapshot.totals[gpu] - others)
     if one.running and not one.suspended:
         room = max(room, one.share(gpu))
     cap = min(one.limit, room)
@@ -43,4 +43,4 @@ def _cap(situation: NodeSnapshot, one: Tenant, gpu: int, told: set[str], owed: s
 
 def _taken(other: Tenant, gpu: int, owed: set[str]) -> int:
     claim = other.claim(gpu)
-    return max(claim, other.need(gpu)) if other.id in owed and gpu in other.home else claim
+    return max(claim, other.need(gpu)) if other.id in owed and gpu in other.assigned_gpus else claim

@@ -1,11 +1,11 @@
-"""Which physical GPU: spread what comes in, evacuate with the fewest bytes moved, fall back to the
-scheduler's plan. Pure.
+"""Which GPUs a lease is assigned: spread new leases, make room by moving the fewest bytes, fall back
+to the scheduler's plan. Pure.
 
-The scheduler plans on *planned* GPUs, packed; here leases live on *actual* GPUs, spread. What may
-never break: the guarantees on one GPU fit on it, and the scheduler's plan stays a packing that
-could be realised. Evacuation moves single leases directly (no swaps); when that cannot make the
-room, `converge` realises the plan itself under the renaming of GPUs that moves the fewest bytes,
-which always works because the plan fits.
+The scheduler plans on *planned* GPUs, packed; on the node, leases are spread over *actual* GPUs.
+Invariants: the guarantees on one GPU fit on it, and the scheduler's plan stays a packing that could
+be applied. Evacuation moves single leases directly (no swaps); when that does not make enough room,
+`converge` applies the plan itself under the renaming of GPUs that moves the fewest bytes, which
+always works because the plan fits.
 """
 
 from __future__ import annotations
@@ -38,13 +38,11 @@ MAX_SETS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class PlacedTenant:
-    """A lease as placement sees it: guarantee per device, its GPUs, its planned GPUs, bytes (MiB)
-    that a move would copy.
-    """
+    """A lease: guarantee per device, its GPUs, its planned GPUs. `resident`: MiB that a move copies."""
 
     id: str
     guarantee: int
-    home: tuple[int, ...]
+    assigned_gpus: tuple[int, ...]
     planned: tuple[int, ...]
     resident: int = 0
     running: bool = False
@@ -54,8 +52,8 @@ class PlacedTenant:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """What has to find a place: `guarantee` on each of `devices` GPUs, none smaller than `largest`
-    MiB (what it brings back).
+    """A lease that needs GPUs: `guarantee` on each of `devices` GPUs, none smaller than `largest` MiB
+    (the largest part of its saved memory).
     """
 
     id: str
@@ -67,32 +65,32 @@ class PlacementRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlacementMoves:
-    """A new home for the one who asks, and for everyone who has to move; `moved` is MiB copied."""
+    """GPUs for the request, and for every tenant that has to move; `moved` is MiB copied."""
 
-    home: tuple[int, ...]
+    gpus: tuple[int, ...]
     moves: Mapping[str, tuple[int, ...]]
     moved: int
 
 
-def loads(totals: Mapping[int, int], lodgers: Sequence[PlacedTenant]) -> dict[int, int]:
+def loads(totals: Mapping[int, int], tenants: Sequence[PlacedTenant]) -> dict[int, int]:
     """Sum of guarantees per GPU."""
     load = dict.fromkeys(totals, 0)
-    for lodger in lodgers:
-        for gpu in lodger.home:
-            load[gpu] += lodger.guarantee
+    for tenant in tenants:
+        for gpu in tenant.assigned_gpus:
+            load[gpu] += tenant.guarantee
     return load
 
 
 def spread(
-    totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest
+    totals: Mapping[int, int], tenants: Sequence[PlacedTenant], request: PlacementRequest
 ) -> tuple[int, ...] | None:
     """The least loaded GPUs that take the guarantee, by (sum of guarantees, active bursters,
     resident bytes, index); None if too few do.
     """
-    load = loads(totals, lodgers)
+    load = loads(totals, tenants)
 
     def order(gpu: int) -> tuple[int, int, int, int]:
-        here = [lodger for lodger in lodgers if gpu in lodger.home]
+        here = [tenant for tenant in tenants if gpu in tenant.assigned_gpus]
         return (
             load[gpu],
             sum(one.bursting and one.running for one in here),
@@ -100,25 +98,24 @@ def spread(
             gpu,
         )
 
-    fits = [
-        gpu
-        for gpu in totals
-        if load[gpu] + request.guarantee <= totals[gpu] and totals[gpu] >= request.largest
-    ]
+    fits = []
+    for gpu, total in totals.items():
+        if load[gpu] + request.guarantee <= total and total >= request.largest:
+            fits.append(gpu)
     chosen = sorted(fits, key=order)[: request.devices]
     return tuple(chosen) if len(chosen) == request.devices else None
 
 
 def land(
-    totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest
+    totals: Mapping[int, int], tenants: Sequence[PlacedTenant], request: PlacementRequest
 ) -> PlacementMoves | None:
-    """A place for a new lease: free if there is one, else by the cheapest evacuation, else by the
-    plan; None when the plan does not fit.
+    """GPUs for a new lease: free ones if possible, else by the cheapest evacuation, else by the plan;
+    None when the plan does not fit.
     """
-    home = spread(totals, lodgers, request)
-    if home is not None:
-        return PlacementMoves(home, {}, 0)
-    return evacuate(totals, lodgers, request) or converge(totals, lodgers, request)
+    gpus = spread(totals, tenants, request)
+    if gpus is not None:
+        return PlacementMoves(gpus, {}, 0)
+    return evacuate(totals, tenants, request) or converge(totals, tenants, request)
 
 
 Cost = tuple[int, int, int, int]
@@ -126,8 +123,8 @@ Cost = tuple[int, int, int, int]
 """
 
 
-def _price(lodger: PlacedTenant) -> Cost:
-    return int(not lodger.movable), lodger.resident, int(lodger.running), 1
+def _price(tenant: PlacedTenant) -> Cost:
+    return int(not tenant.movable), tenant.resident, int(tenant.running), 1
 
 
 def _plus(a: Cost, b: Cost) -> Cost:
@@ -138,22 +135,22 @@ class _Search:
     """Exact search for the cheapest evacuation of one set of GPUs; keeps the best over all sets."""
 
     def __init__(
-        self, totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest
+        self, totals: Mapping[int, int], tenants: Sequence[PlacedTenant], request: PlacementRequest
     ) -> None:
-        self.totals, self.lodgers, self.request = totals, {one.id: one for one in lodgers}, request
+        self.totals, self.tenants, self.request = totals, {one.id: one for one in tenants}, request
         self.best: tuple[Cost, tuple[int, ...], dict[str, tuple[int, ...]]] | None = None
         self.nodes = 0
 
     def evacuate(self, targets: tuple[int, ...]) -> None:
         """Try this set of GPUs."""
         self.targets = targets
-        slots = [(one, gpu) for one in self.lodgers.values() for gpu in one.home if gpu in targets]
+        slots: list[tuple[PlacedTenant, int]] = []
+        for one in self.tenants.values():
+            slots += [(one, gpu) for gpu in one.assigned_gpus if gpu in targets]
         # Large guarantees first: they have the fewest places to go, so a dead end shows early.
         slots.sort(key=lambda s: (-s[0].guarantee, s[0].id, s[1]))
-        room = {
-            gpu: self.totals[gpu] - load
-            for gpu, load in loads(self.totals, list(self.lodgers.values())).items()
-        }
+        load = loads(self.totals, list(self.tenants.values()))
+        room = {gpu: total - load[gpu] for gpu, total in self.totals.items()}
         for gpu in targets:
             room[gpu] -= self.request.guarantee
         self._go(slots, 0, room, {}, (0, 0, 0, 0))
@@ -186,39 +183,33 @@ class _Search:
         homes: dict[str, tuple[int, ...]],
         cost: Cost,
     ) -> None:
-        lodger, gpu = slots[at]
-        home = homes.get(lodger.id, lodger.home)
-        price = cost if lodger.id in homes else _plus(cost, _price(lodger))
+        tenant, gpu = slots[at]
+        gpus = homes.get(tenant.id, tenant.assigned_gpus)
+        price = cost if tenant.id in homes else _plus(cost, _price(tenant))
         tried: set[tuple[int, int]] = set()
-        for other in sorted(room, key=lambda g: (room[g], g)):
+        for other in sorted(room, key=lambda one: (room[one], one)):
             alike = (room[other], self.totals[other])
-            if other in home or room[other] < lodger.guarantee or alike in tried:
+            if other in gpus or room[other] < tenant.guarantee or alike in tried:
                 continue
-            if len(lodger.home) == 1 and other not in self.targets:
-                tried.add(
-                    alike
-                )  # equally empty GPUs of one size are the same for a lease with one device
+            if len(tenant.assigned_gpus) == 1 and other not in self.targets:
+                # equally empty GPUs of one size are the same for a lease with one device
+                tried.add(alike)
             moved = room | {
-                gpu: room[gpu] + lodger.guarantee,
-                other: room[other] - lodger.guarantee,
+                gpu: room[gpu] + tenant.guarantee,
+                other: room[other] - tenant.guarantee,
             }
-            self._go(
-                slots,
-                at + 1,
-                moved,
-                homes | {lodger.id: tuple(other if g == gpu else g for g in home)},
-                price,
-            )
+            new = tuple(other if old == gpu else old for old in gpus)
+            self._go(slots, at + 1, moved, homes | {tenant.id: new}, price)
 
 
 def evacuate(
-    totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest
+    totals: Mapping[int, int], tenants: Sequence[PlacedTenant], request: PlacementRequest
 ) -> PlacementMoves | None:
     """The cheapest way to make room by moving single leases: nobody killed if possible, then the
     fewest MiB, then the fewest running and the fewest leases; ties go to the GPUs with the lowest
     indexes. None when no set of direct moves is enough.
     """
-    search = _Search(totals, lodgers, request)
+    search = _Search(totals, tenants, request)
     big = sorted(gpu for gpu in totals if totals[gpu] >= max(request.guarantee, request.largest))
     for targets in itertools.islice(itertools.combinations(big, request.devices), MAX_SETS):
         search.evacuate(targets)
@@ -229,41 +220,40 @@ def evacuate(
 
 
 def converge(
-    totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest | None
+    totals: Mapping[int, int], tenants: Sequence[PlacedTenant], request: PlacementRequest | None
 ) -> PlacementMoves | None:
-    """Everybody goes where the plan says, under the renaming of equally large GPUs that copies the
+    """Every lease goes where the plan says, under the renaming of equally large GPUs that copies the
     fewest MiB. None when a plan names a GPU that is not there or does not fit.
     """
-    planned = [replace(one, home=one.planned) for one in lodgers]
+    planned = [replace(one, assigned_gpus=one.planned) for one in tenants]
     if request is not None:
         planned.append(
             PlacedTenant(request.id, request.guarantee, request.planned, request.planned)
         )
-    if any(gpu not in totals for one in planned for gpu in one.home):
+    if any(gpu not in totals for one in planned for gpu in one.assigned_gpus):
         return None
     if any(load > totals[gpu] for gpu, load in loads(totals, planned).items()):
         return None
-    name = _cheapest_names(totals, lodgers)
-    moves = {
-        one.id: home
-        for one in lodgers
-        if set(home := tuple(name[gpu] for gpu in one.planned)) != set(one.home)
-    }
-    moved = sum(one.resident for one in lodgers if one.id in moves)
-    return PlacementMoves(
-        tuple(name[gpu] for gpu in request.planned) if request else (), moves, moved
-    )
+    name = _cheapest_names(totals, tenants)
+    moves: dict[str, tuple[int, ...]] = {}
+    for one in tenants:
+        gpus = tuple(name[gpu] for gpu in one.planned)
+        if set(gpus) != set(one.assigned_gpus):
+            moves[one.id] = gpus
+    moved = sum(one.resident for one in tenants if one.id in moves)
+    new = tuple(name[gpu] for gpu in request.planned) if request else ()
+    return PlacementMoves(new, moves, moved)
 
 
-def _cheapest_names(totals: Mapping[int, int], lodgers: Sequence[PlacedTenant]) -> dict[int, int]:
+def _cheapest_names(totals: Mapping[int, int], tenants: Sequence[PlacedTenant]) -> dict[int, int]:
     """planned GPU -> actual GPU: an assignment problem on what would have to be copied."""
     gpus = sorted(totals)
-    total = sum(one.resident for one in lodgers) + 1
+    total = sum(one.resident for one in tenants) + 1
     cost = [[0 if totals[v] == totals[p] else total * len(gpus) for p in gpus] for v in gpus]
-    for one in lodgers:
+    for one in tenants:
         for virtual in one.planned:
             for column, physical in enumerate(gpus):
-                if physical not in one.home:
+                if physical not in one.assigned_gpus:
                     cost[gpus.index(virtual)][column] += one.resident
     return {gpus[row]: gpus[column] for row, column in enumerate(_assign(cost))}
 
@@ -308,17 +298,16 @@ def _assign(cost: Sequence[Sequence[int]]) -> list[int]:
 
 
 def rebalance(
-    totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], name: str
+    totals: Mapping[int, int], tenants: Sequence[PlacedTenant], name: str
 ) -> tuple[int, ...] | None:
-    """A home with strictly less guaranteed beside it, for one lease; None when it lives well
-    already. The sum of squared loads falls with every such move, so that leases cannot chase each
-    other round.
+    """GPUs with strictly less guaranteed memory of others, for one lease; None when it has good ones.
+    The sum of squared loads falls with every such move, so leases cannot move in circles.
     """
-    one = next(lodger for lodger in lodgers if lodger.id == name)
-    others = [lodger for lodger in lodgers if lodger.id != name]
-    request = PlacementRequest(one.id, one.guarantee, len(one.home), one.planned)
-    home = spread(totals, others, request)
+    one = next(tenant for tenant in tenants if tenant.id == name)
+    others = [tenant for tenant in tenants if tenant.id != name]
     load = loads(totals, others)
-    if home is None or sum(load[gpu] for gpu in home) >= sum(load[gpu] for gpu in one.home):
+    request = PlacementRequest(one.id, one.guarantee, len(one.assigned_gpus), one.planned)
+    gpus = spread(totals, others, request)
+    if gpus is None or sum(load[gpu] for gpu in gpus) >= sum(load[g] for g in one.assigned_gpus):
         return None
-    return home
+    return gpus

@@ -138,7 +138,7 @@ class ReclaimDecision:
 class _PlannedMemory:
     """Who may count on what, while one decision is made."""
 
-    situation: NodeSnapshot
+    snapshot: NodeSnapshot
     now: int
     claims: dict[int, dict[str, int]] = field(default_factory=dict)
     chosen: set[str] = field(default_factory=set)
@@ -150,7 +150,7 @@ class _PlannedMemory:
         """How much is missing for it on this GPU."""
         others = sum(mib for name, mib in self.claims[gpu].items() if name != one.id)
         return (
-            one.need(gpu) + others + self.situation.lagging.get(gpu, 0) - self.situation.totals[gpu]
+            one.need(gpu) + others + self.snapshot.lagging.get(gpu, 0) - self.snapshot.totals[gpu]
         )
 
     def is_there(self, one: Tenant) -> bool:
@@ -158,15 +158,17 @@ class _PlannedMemory:
         promised has not been given back yet.
         """
         return all(
-            one.need(gpu) + self._really_taken(gpu, one) <= self.situation.totals[gpu]
-            for gpu in one.home
+            one.need(gpu) + self._really_taken(gpu, one) <= self.snapshot.totals[gpu]
+            for gpu in one.assigned_gpus
         )
 
     def _really_taken(self, gpu: int, one: Tenant) -> int:
-        others = [other for other in self.situation.occupants if other.id != one.id]
-        lag = self.situation.lagging.get(gpu, 0)
+        others = [other for other in self.snapshot.tenants if other.id != one.id]
+        lag = self.snapshot.lagging.get(gpu, 0)
         return lag + sum(
-            other.need(gpu) if other.id in self.admitted and gpu in other.home else other.holds(gpu)
+            other.need(gpu)
+            if other.id in self.admitted and gpu in other.assigned_gpus
+            else other.holds(gpu)
             for other in others
         )
 
@@ -181,171 +183,171 @@ class _PlannedMemory:
         self.deadlines.append(deadline)
 
 
-def decide(situation: NodeSnapshot, now: int) -> ReclaimDecision:
+def decide(snapshot: NodeSnapshot, now: int) -> ReclaimDecision:
     """The next steps for everyone. Ties go to the one who asked first, then to the id."""
-    situation = replace(
-        situation, occupants=tuple(sorted(situation.occupants, key=lambda one: one.id))
-    )
-    books = _PlannedMemory(situation, now)
-    for gpu in situation.totals:
-        books.claims[gpu] = {
-            one.id: claim for one in situation.occupants if (claim := one.claim(gpu))
+    snapshot = replace(snapshot, tenants=tuple(sorted(snapshot.tenants, key=lambda one: one.id)))
+    planned = _PlannedMemory(snapshot, now)
+    for gpu in snapshot.totals:
+        planned.claims[gpu] = {
+            one.id: claim for one in snapshot.tenants if (claim := one.claim(gpu))
         }
-    for one in situation.occupants:
+    for one in snapshot.tenants:
         if one.evict or one.gives_up:
-            _let_go(books, one)
+            _release(planned, one)
     asking = [
         one
-        for one in situation.occupants
-        if one.wants_since is not None and one.home and not (one.evict or one.gives_up)
+        for one in snapshot.tenants
+        if one.wants_since is not None and one.assigned_gpus and not (one.evict or one.gives_up)
     ]
     for one in sorted(asking, key=lambda o: (o.wants_since or 0, o.id)):
-        _serve(books, one)
-    for one in situation.occupants:
-        if one.notice is not None and one.id not in books.chosen and one.transit is None:
-            books.steps.append(CancelNoticeStep(one.id))
-    return ReclaimDecision(tuple(books.steps), min(books.deadlines, default=None))
+        _serve(planned, one)
+    for one in snapshot.tenants:
+        if one.notice is not None and one.id not in planned.chosen and one.transit is None:
+            planned.steps.append(CancelNoticeStep(one.id))
+    return ReclaimDecision(tuple(planned.steps), min(planned.deadlines, default=None))
 
 
-def _let_go(books: _PlannedMemory, one: Tenant) -> None:
+def _release(planned: _PlannedMemory, one: Tenant) -> None:
     """An evicted lease leaves by the ladder too, its share counting for nothing; its owner's own
     wish needs no notice.
     """
-    books.chosen.add(one.id)
+    planned.chosen.add(one.id)
     if one.transit is not None:
         return
     holds = any(one.held.values())
-    if not holds and (one.gives_up or not one.running or one.suspended or _is_due(books, one)):
-        books.steps.append(ReleaseStep(one.id))
+    if not holds and (one.gives_up or not one.running or one.suspended or _is_due(planned, one)):
+        planned.steps.append(ReleaseStep(one.id))
     elif one.gives_up and one.suspendable:
-        books.steps.append(SuspendStep(one.id, one.id))
+        planned.steps.append(SuspendStep(one.id, one.id))
     elif one.gives_up:
-        books.chosen.discard(
+        planned.chosen.discard(
             one.id
         )  # it cannot be saved: it stays until somebody needs the memory, and has a notice then
-        _keep_notice(books, one)
+        _keep_notice(planned, one)
     else:
-        _press(books, one, "", sum(one.held.values()))
+        _press(planned, one, "", sum(one.held.values()))
 
 
-def _keep_notice(books: _PlannedMemory, one: Tenant) -> None:
+def _keep_notice(planned: _PlannedMemory, one: Tenant) -> None:
     if one.notice is not None and not any(
-        o.wants_since is not None for o in books.situation.occupants
+        o.wants_since is not None for o in planned.snapshot.tenants
     ):
-        books.chosen.add(one.id)
+        planned.chosen.add(one.id)
 
 
-def _is_due(books: _PlannedMemory, one: Tenant) -> bool:
+def _is_due(planned: _PlannedMemory, one: Tenant) -> bool:
     if one.notice is None:
         return False
-    return books.now >= one.notice
+    return planned.now >= one.notice
 
 
-def _serve(books: _PlannedMemory, one: Tenant) -> None:
+def _serve(planned: _PlannedMemory, one: Tenant) -> None:
     if (
-        one.transit is not None or one.id in books.chosen
+        one.transit is not None or one.id in planned.chosen
     ):  # it is being copied, or has just been chosen to make room for an earlier one
-        books.steps.append(WaitStep(one.id, (), None))
+        planned.steps.append(WaitStep(one.id, (), None))
         return
     if one.is_away():
-        _bring_home(books, one)
+        _bring_home(planned, one)
         return
     victims: list[Tenant] = []
     pending: list[str] = []
-    for gpu in one.home:
-        found = _cover(books, one, gpu, victims, pending)
+    for gpu in one.assigned_gpus:
+        found = _cover(planned, one, gpu, victims, pending)
         if not found:
-            _block(books, one)
+            _block(planned, one)
             return
-    for gpu in one.home:
-        books.claims[gpu][one.id] = one.need(gpu)
+    for gpu in one.assigned_gpus:
+        planned.claims[gpu][one.id] = one.need(gpu)
     if not victims and not pending:
-        there = books.is_there(one)
-        books.steps.append(AdmitStep(one.id) if there else WaitStep(one.id, (), None))
-        books.admitted |= {one.id} if there else set()
+        there = planned.is_there(one)
+        planned.steps.append(AdmitStep(one.id) if there else WaitStep(one.id, (), None))
+        planned.admitted |= {one.id} if there else set()
         return
     for victim in victims:
-        _press(books, victim, one.id, _demand(books, one, victim))
-        books.take(victim)
+        _press(planned, victim, one.id, _demand(planned, one, victim))
+        planned.take(victim)
     given = [
         step.deadline
-        for step in books.steps
+        for step in planned.steps
         if isinstance(step, NoticeStep) and step.asker == one.id
     ]
     ends = given + [victim.notice for victim in victims if victim.notice is not None]
-    books.steps.append(
+    planned.steps.append(
         WaitStep(one.id, tuple(v.id for v in victims) + tuple(pending), max(ends, default=None))
     )
 
 
-def _bring_home(books: _PlannedMemory, one: Tenant) -> None:
+def _bring_home(planned: _PlannedMemory, one: Tenant) -> None:
     """It holds memory elsewhere: save it first, its image follows. One that cannot be saved runs
     where it is until it has to leave.
     """
     if one.suspendable and not one.running:
-        books.steps += [SuspendStep(one.id, one.id), WaitStep(one.id, (), None)]
-        books.chosen.add(one.id)
+        planned.steps += [SuspendStep(one.id, one.id), WaitStep(one.id, (), None)]
+        planned.chosen.add(one.id)
     else:
-        books.steps.append(AdmitStep(one.id))
+        planned.steps.append(AdmitStep(one.id))
 
 
-def _block(books: _PlannedMemory, one: Tenant) -> None:
+def _block(planned: _PlannedMemory, one: Tenant) -> None:
     """What is missing is held by kernels that run inside their share: nothing to do but wait, its
     own share stays reserved.
     """
     blockers: list[str] = []
-    for gpu in one.home:
-        claims = books.claims[gpu]
+    for gpu in one.assigned_gpus:
+        claims = planned.claims[gpu]
         blockers += [
             name
             for name, mib in sorted(claims.items())
             if mib and name != one.id and name not in blockers
         ]
         claims[one.id] = max(one.holds(gpu), one.guarantee)
-    books.steps.append(WaitStep(one.id, tuple(blockers), None))
+    planned.steps.append(WaitStep(one.id, tuple(blockers), None))
 
 
 def _cover(
-    books: _PlannedMemory, one: Tenant, gpu: int, victims: list[Tenant], pending: list[str]
+    planned: _PlannedMemory, one: Tenant, gpu: int, victims: list[Tenant], pending: list[str]
 ) -> bool:
     """Add those who make room for `one` on this GPU to `victims`; False when even all of them are
     not enough.
     """
-    short = books.short(one, gpu) - sum(books.claims[gpu].get(v.id, 0) for v in victims)
-    lag = books.situation.lagging.get(gpu, 0) - books.situation.stuck.get(gpu, 0)
+    short = planned.short(one, gpu) - sum(planned.claims[gpu].get(v.id, 0) for v in victims)
+    lag = planned.snapshot.lagging.get(gpu, 0) - planned.snapshot.stuck.get(gpu, 0)
     if short > 0 and lag > 0:  # as good as free: the driver only has to say so
         short -= lag
         pending.append("")
-    for other in books.situation.occupants:
+    for other in planned.snapshot.tenants:
         leaving = other.transit == "out" and not other.stuck
         if (
             short > 0
             and leaving
-            and other.id in books.claims[gpu]
+            and other.id in planned.claims[gpu]
             and other.id != one.id
-            and other.id not in books.chosen
+            and other.id not in planned.chosen
         ):
-            short -= books.claims[gpu].get(other.id, 0)
+            short -= planned.claims[gpu].get(other.id, 0)
             pending.append(other.id)
-    for rung in _rungs(books, one, gpu, {v.id for v in victims}):
+    for rung in _rungs(planned, one, gpu, {v.id for v in victims}):
         while short > 0 and rung:
             victim = _pick(rung, gpu, short)
             rung.remove(victim)
             victims.append(victim)
-            short -= books.claims[gpu].get(victim.id, 0)
+            short -= planned.claims[gpu].get(victim.id, 0)
     return short <= 0
 
 
-def _rungs(books: _PlannedMemory, one: Tenant, gpu: int, taken: set[str]) -> Iterator[list[Tenant]]:
+def _rungs(
+    planned: _PlannedMemory, one: Tenant, gpu: int, taken: set[str]
+) -> Iterator[list[Tenant]]:
     """Candidates by rung: idle borrowers, idle in their share, those to be warned and suspended,
     those to be warned and killed.
     """
     rungs: tuple[list[Tenant], ...] = ([], [], [], [])
-    for other in books.situation.occupants:
+    for other in planned.snapshot.tenants:
         if (
             other.id == one.id
             or other.id in taken
-            or other.id in books.chosen
+            or other.id in planned.chosen
             or other.transit is not None
             or not other.holds(gpu)
         ):
@@ -377,32 +379,35 @@ def _pick(rung: list[Tenant], gpu: int, short: int) -> Tenant:
     return min(rung, key=order)
 
 
-def _demand(books: _PlannedMemory, one: Tenant, victim: Tenant) -> int:
+def _demand(planned: _PlannedMemory, one: Tenant, victim: Tenant) -> int:
     """How much of what the victim borrowed the asker lacks, for the words of a notice."""
-    return sum(max(0, min(victim.borrowed(gpu), books.short(one, gpu))) for gpu in one.home) or sum(
-        victim.held.values()
-    )
+    return sum(
+        max(0, min(victim.borrowed(gpu), planned.short(one, gpu))) for gpu in one.assigned_gpus
+    ) or sum(victim.held.values())
 
 
-def _press(books: _PlannedMemory, victim: Tenant, asker: str, take: int) -> None:
+def _press(planned: _PlannedMemory, victim: Tenant, asker: str, take: int) -> None:
     """The next rung for one victim. Warned victims are left alone until their deadline."""
     warned = victim.running and not victim.suspended or victim.pinned or not victim.suspendable
     if not warned and victim.has_caches and victim.caches is None:
-        books.steps.append(DropCachesStep(victim.id, books.now + CACHES_MS))
-        books.until(books.now + CACHES_MS)
+        planned.steps.append(DropCachesStep(victim.id, planned.now + CACHES_MS))
+        planned.until(planned.now + CACHES_MS)
     elif (
-        not warned and victim.has_caches and victim.caches is not None and books.now < victim.caches
+        not warned
+        and victim.has_caches
+        and victim.caches is not None
+        and planned.now < victim.caches
     ):
-        books.until(victim.caches)
+        planned.until(victim.caches)
     elif not warned:
-        books.steps.append(SuspendStep(victim.id, asker))
+        planned.steps.append(SuspendStep(victim.id, asker))
     elif victim.notice is None:
-        deadline = books.now + victim.notice_ms
-        books.steps.append(NoticeStep(victim.id, deadline, take, asker))
-        books.until(deadline)
-    elif books.now < victim.notice:
-        books.until(victim.notice)
+        deadline = planned.now + victim.notice_ms
+        planned.steps.append(NoticeStep(victim.id, deadline, take, asker))
+        planned.until(deadline)
+    elif planned.now < victim.notice:
+        planned.until(victim.notice)
     elif victim.suspendable:
-        books.steps.append(SuspendStep(victim.id, asker))
+        planned.steps.append(SuspendStep(victim.id, asker))
     else:
-        books.steps.append(KillStep(victim.id, asker))
+        planned.steps.append(KillStep(victim.id, asker))

@@ -1,7 +1,7 @@
 """What the pure files decide on: one moment of the node, frozen. Amounts are MiB, times are
 monotonic ms, GPUs are indexes.
 
-Two places matter for every kernel. `home`: where its lease belongs (placement decides it). `held`:
+Two places matter for every kernel. `assigned_gpus`: where its lease belongs (placement decides it). `held`:
 where its memory is right now. They differ while a kernel is being moved; what it holds outside its
 home is nobody's share and goes first.
 """
@@ -32,7 +32,7 @@ class Tenant:
     id: str
     guarantee: int = 0
     limit: int = 0
-    home: tuple[int, ...] = ()
+    assigned_gpus: tuple[int, ...] = ()
     held: Mapping[int, int] = field(default_factory=dict)
     image: tuple[int, ...] = ()
     running: bool = False
@@ -56,7 +56,9 @@ class Tenant:
 
     def share(self, gpu: int) -> int:
         """What nobody may take from it on this GPU against its will, while its cell runs."""
-        return self.guarantee if gpu in self.home and not (self.evict or self.gives_up) else 0
+        return (
+            self.guarantee if gpu in self.assigned_gpus and not (self.evict or self.gives_up) else 0
+        )
 
     def borrowed(self, gpu: int) -> int:
         """What it holds above its share on this GPU."""
@@ -66,7 +68,7 @@ class Tenant:
         """What must be its own on one of its home GPUs before its cell may run: its share, or more
         when it has more to bring back.
         """
-        ordinal = self.home.index(gpu)
+        ordinal = self.assigned_gpus.index(gpu)
         image = self.image[ordinal] if ordinal < len(self.image) else 0
         return max(self.guarantee, self.holds(gpu) + image)
 
@@ -74,15 +76,15 @@ class Tenant:
         """What others cannot have on this GPU now: what it holds; its whole share while its cell
         runs; all of its need on its way in.
         """
-        if self.transit == "in" and gpu in self.home:
+        if self.transit == "in" and gpu in self.assigned_gpus:
             return max(self.holds(gpu), self.need(gpu))
-        if self.running and not self.suspended and gpu in self.home:
+        if self.running and not self.suspended and gpu in self.assigned_gpus:
             return max(self.holds(gpu), self.share(gpu))
         return self.holds(gpu)
 
     def is_away(self) -> bool:
         """Whether it holds memory on a GPU that is not its home."""
-        return any(mib and gpu not in self.home for gpu, mib in self.held.items())
+        return any(mib and gpu not in self.assigned_gpus for gpu, mib in self.held.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,10 @@ class NodeSnapshot:
     """
 
     totals: Mapping[int, int]
-    occupants: tuple[Tenant, ...]
+    tenants: tuple[Tenant, ...]
     lagging: Mapping[int, int] = field(default_factory=dict)
     stuck: Mapping[int, int] = field(default_factory=dict)
 
     def of(self, name: str) -> Tenant:
         """The occupant with this id."""
-        return next(occupant for occupant in self.occupants if occupant.id == name)
+        return next(tenant for tenant in self.tenants if tenant.id == name)

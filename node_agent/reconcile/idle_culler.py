@@ -1,9 +1,9 @@
-"""The idle rule, carried out: watches who works, tells what comes, saves memory, gives leases back,
-ends kernels. `idleness` decides when.
+"""Applies the idle rule: finds idle kernels, warns their users, saves memory, releases leases, shuts
+kernels down. `policy.idleness` decides when.
 
-A kernel whose cells do not ask at the gate (another language) is left alone: an agent that cannot
-see it work must not call it idle. A lease that was given back is asked for again by the kernel's
-next cell; until then its workload is held at the scheduler, booking nothing.
+A kernel whose cells do not ask at the gate (another language) is left alone: the agent cannot see
+it work and must not call it idle. The next cell of a kernel whose lease was released requests it
+again; until then its workload is held at the scheduler and counts no use.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from .leases import LeaseAssignments
 from .lifecycle import KernelLifecycle
 from .memory_mover import MemoryMover
 
-__all__ = ["IdleCuller", "ask_again", "reset"]
+__all__ = ["IdleCuller", "request_again"]
 
-ASK_EVERY_MS: Final = 1_000
-"""How often a cell that waits for a lease that was given back asks for it: a link that was down
-misses the first time.
+REQUEST_EVERY_MS: Final = 1_000
+"""How often a waiting cell requests a released lease: a message may be lost while the link is down.
 """
 
 
 class IdleCuller:
-    """Runs the rule for one node; `check` is called at every step of the desk."""
+    """Applies the rule on one node; `check` is called at every step of the reconciler."""
 
     def __init__(
         self,
@@ -42,181 +41,164 @@ class IdleCuller:
         self._node, self._mover, self._leases, self._lifecycle = node, mover, leases, lifecycle
 
     def check(self, now: int) -> int | None:
-        """One look at everybody; gives the next moment at which there may be something to do."""
+        """Check all kernels; returns the next time (monotonic ms) at which one may need a step."""
+        notice_ms = max(self._node.config.min_notice_ms, self._node.notice_ms())
         moments: list[int] = []
-        notice = max(self._node.config.min_notice_ms, self._node.notice_ms())
         for kernel in list(self._node.kernels.values()):
-            rest, rules = kernel.idle, _rules(kernel)
-            if rules is None:
-                self._forget(kernel)
-                rest.since, rest.done, rest.releasing = now, "", False
-                continue
-            self._look(kernel, now)
-            if rest.releasing:
-                self._give_back(kernel)
-                continue
-            moments += _moments(rules, rest, notice)
-            match next_move(rules, self._idle(kernel, now), now, notice):
-                case SendWarning() as move:
-                    self._tell(kernel, rules, move, now)
-                case CancelWarning():
-                    self._forget(kernel)
-                case IdleAction(step="suspend"):
-                    rest.done = "suspend"
-                    self._forget(kernel)
-                    self._mover.suspend(kernel, None, self._why(rules, "suspend"))
-                case IdleAction(step="release"):
-                    rest.done, rest.releasing = "release", True
-                    self._forget(kernel)
-                    self._give_back(kernel)
-                case IdleAction(step="end"):
-                    rest.done = "end"
-                    self._forget(kernel)
-                    self._lifecycle.shut_down(
-                        kernel, self._node.text.idle_ended(self._why(rules, "end"))
-                    )
-            moments += [] if rest.deadline is None else [rest.deadline]
+            moments += self._check(kernel, now, notice_ms)
         return min((moment for moment in moments if moment > now), default=None)
 
-    # ---- what is true ----------------------------------------------------------------------------
+    def _check(self, kernel: KernelRecord, now: int, notice_ms: int) -> list[int]:
+        idle, rules = kernel.idle, _rules(kernel)
+        if rules is None:
+            self._cancel_warning(kernel)
+            idle.restart(now)
+            return []
+        self._observe(kernel, now)
+        if idle.releasing:
+            self._release(kernel)
+            return []
+        moments = _moments(rules, idle, notice_ms)
+        match next_move(rules, self._idle_kernel(kernel, now), now, notice_ms):
+            case SendWarning() as move:
+                self._warn(kernel, rules, move, now)
+            case CancelWarning():
+                self._cancel_warning(kernel)
+            case IdleAction(step=step):
+                self._act(kernel, rules, step)
+        return moments if idle.deadline is None else [*moments, idle.deadline]
 
-    def _look(self, kernel: KernelRecord, now: int) -> None:
-        """Anything that is work, or a new beginning, sets the clock back."""
-        rest, holder = kernel.idle, kernel.lease.id if kernel.lease else rest_lease(kernel)
-        begins = kernel.lease is not None and (
-            rest.last_lease != holder or not (kernel.assignment.attached or kernel.memory.suspended)
-        )
-        if begins or _works(kernel, now) or kernel.memory.usage.busy_ms > rest.busy_ms:
-            rest.since, rest.done, rest.releasing = now, "", False
-        rest.last_lease, rest.busy_ms = holder, kernel.memory.usage.busy_ms
-        if rest.released_lease is not None and kernel.lease is None and kernel.gate.waiting:
-            ask_again(self._node, kernel, now)
+    # ---- observe ---------------------------------------------------------------------------------
 
-    def _idle(self, kernel: KernelRecord, now: int) -> IdleKernel:
-        rest, spared = kernel.idle, set[str]()
-        if kernel.preferences.pinned or not kernel.memory.used_mib:
+    def _observe(self, kernel: KernelRecord, now: int) -> None:
+        """Work, a new lease and a new attachment restart the idle time."""
+        idle, usage = kernel.idle, kernel.memory.usage
+        lease_id = kernel.lease.id if kernel.lease else idle.released_lease_id
+        present = kernel.assignment.attached or kernel.memory.suspended
+        begins = kernel.lease is not None and (idle.last_lease != lease_id or not present)
+        if begins or _works(kernel, now) or usage.busy_ms > idle.busy_ms:
+            idle.restart(now)
+        idle.last_lease, idle.busy_ms = lease_id, usage.busy_ms
+        if idle.released_lease is not None and kernel.lease is None and kernel.gate.waiting:
+            request_again(self._node, kernel, now)
+
+    @staticmethod
+    def _idle_kernel(kernel: KernelRecord, now: int) -> IdleKernel:
+        idle, memory, spared = kernel.idle, kernel.memory, set[str]()
+        if kernel.preferences.pinned or not memory.used_mib:
             spared.add("suspend")
-        if kernel.memory.used_mib and now < kernel.memory.no_suspend_until:
-            spared |= {
-                "suspend",
-                "release",
-            }  # what cannot be saved is not taken for being idle; `end` says what is lost
+        if memory.used_mib and not memory.can_suspend(now):
+            # memory that cannot be saved is not taken for being idle; `end` warns of the loss
+            spared |= {"suspend", "release"}
         if kernel.lease is None:
             spared |= {"suspend", "release"}
         return IdleKernel(
-            rest.since,
+            idle.since,
             _works(kernel, now),
-            rest.done,
-            rest.warned,
-            rest.deadline,
+            idle.done,
+            idle.warned,
+            idle.deadline,
             frozenset(spared),
         )
 
-    # ---- moves -----------------------------------------------------------------------------------
+    # ---- act -------------------------------------------------------------------------------------
 
-    def _tell(self, kernel: KernelRecord, rules: LeaseRules, move: SendWarning, now: int) -> None:
-        node, rest = self._node, kernel.idle
-        self._forget(kernel)
-        rest.warned, rest.deadline = move.step, move.deadline
+    def _act(self, kernel: KernelRecord, rules: LeaseRules, step: str) -> None:
+        self._cancel_warning(kernel)
+        rule = _rule_text(rules, step)
+        if step == "suspend":
+            kernel.idle.done = "suspend"
+            self._mover.suspend(kernel, None, rule)
+        elif step == "release":
+            kernel.idle.done, kernel.idle.releasing = "release", True
+            self._release(kernel)
+        elif step == "end":
+            kernel.idle.done = "end"
+            self._lifecycle.shut_down(kernel, self._node.text.idle_ended(rule))
+
+    def _warn(self, kernel: KernelRecord, rules: LeaseRules, move: SendWarning, now: int) -> None:
+        node, idle, memory = self._node, kernel.idle, kernel.memory
+        self._cancel_warning(kernel)
+        idle.warn(move.step, move.deadline)
         left = None if move.deadline is None else move.deadline - now
         text = node.text.idle(
             move.step,
-            now - rest.since,
+            now - idle.since,
             left,
-            kernel.memory.used_mib + kernel.memory.saved_mib,
-            self._why(rules, move.step),
+            memory.used_mib + memory.saved_mib,
+            _rule_text(rules, move.step),
             kernel.preferences.pinned,
         )
-        node.happened(kernel, "notice", text, tell=left is None)
+        node.record_event(kernel, "notice", text, notify=left is None)
         if left is not None:
-            rest.stamp = stamp(wall_ms() + left)
-            node.ports.to_kernel(
-                kernel.kernel_id,
-                NoticeGiven(message=text, deadline_ms=left, take_mib=kernel.memory.used_mib),
-            )
+            idle.stamp = stamp(wall_ms() + left)
+            body = NoticeGiven(message=text, deadline_ms=left, take_mib=memory.used_mib)
+            node.ports.to_kernel(kernel.kernel_id, body)
 
-    def _forget(self, kernel: KernelRecord) -> None:
-        rest = kernel.idle
-        if rest.deadline is not None:
+    def _cancel_warning(self, kernel: KernelRecord) -> None:
+        if kernel.idle.deadline is not None:
             self._node.ports.to_kernel(kernel.kernel_id, NoticeEnded(message=""))
-        rest.warned, rest.deadline, rest.stamp = "", None, None
+        kernel.idle.cancel_warning()
 
-    def _give_back(self, kernel: KernelRecord) -> None:
-        """Save first, then let go: what comes back at the next cell is all there."""
-        rest, lease = kernel.idle, kernel.lease
-        if lease is None or lease.wanted == "evict" or kernel.assignment.lease_revoked:
-            rest.releasing = False
-        elif kernel.memory.used_mib and self._node.clock() < kernel.memory.no_suspend_until:
-            rest.releasing = False  # it turned out that it cannot be saved
-        elif kernel.memory.used_mib:
-            self._mover.suspend(kernel, None, self._why(lease.rules, "release"))
-        elif kernel.memory.transit is None:
-            text = self._node.text.idle_released(
-                kernel.memory.saved_mib, self._why(lease.rules, "release")
-            )
-            self._node.happened(kernel, "released", text, tell=True)
-            self._node.let_go(lease.id, ended=False, message=text, held=True)
-            rest.releasing, rest.released_lease = False, lease
+    def _release(self, kernel: KernelRecord) -> None:
+        """Save the memory first, then release the lease: the next cell restores all of it."""
+        memory, lease = kernel.memory, kernel.assignment.active_lease
+        if lease is None or kernel.assignment.evicted:
+            kernel.idle.releasing = False
+            return
+        rule = _rule_text(lease.rules, "release")
+        if memory.used_mib and not memory.can_suspend(self._node.clock()):
+            kernel.idle.releasing = False  # it turned out that it cannot be saved
+        elif memory.used_mib:
+            self._mover.suspend(kernel, None, rule)
+        elif memory.transit is None:
+            text = self._node.text.idle_released(memory.saved_mib, rule)
+            self._node.record_event(kernel, "released", text, notify=True)
+            self._node.release_lease(lease.id, ended=False, message=text, held=True)
+            kernel.idle.releasing, kernel.idle.released_lease = False, lease
             self._leases.drop(kernel)
-            self._node.dirty = True
-
-    @staticmethod
-    def _why(rules: LeaseRules, step: str) -> str:
-        """`idle.suspend: 30m, at defaults.rules.idle.suspend`."""
-        place = rules.places.get(f"idle.{step}", "")
-        return f"rule {place}" if place else "the idle rule"
 
 
-def rest_lease(kernel: KernelRecord) -> str:
-    """The lease that the idle rule gave back; "": none."""
-    return kernel.idle.released_lease.id if kernel.idle.released_lease else ""
+def request_again(node: NodeRuntime, kernel: KernelRecord, now: int) -> None:
+    """Its user is back: the held workload requests its GPU again. Sent at most once a second."""
+    idle = kernel.idle
+    if idle.released_lease is not None and now - idle.asked_again_at >= REQUEST_EVERY_MS:
+        idle.asked_again_at = now
+        node.ports.to_scheduler(WorkloadRequeued(workload=idle.released_lease.workload))
 
 
-def ask_again(node: NodeRuntime, kernel: KernelRecord, now: int) -> None:
-    """Its owner is back: the held workload asks for its GPU again. Said at most once a second."""
-    rest = kernel.idle
-    if rest.released_lease is not None and now - rest.asked_again_at >= ASK_EVERY_MS:
-        rest.asked_again_at = now
-        node.ports.to_scheduler(WorkloadRequeued(workload=rest.released_lease.workload))
+def _rule_text(rules: LeaseRules, step: str) -> str:
+    """`rule idle.suspend: 30m, at defaults.rules.idle.suspend`."""
+    place = rules.places.get(f"idle.{step}", "")
+    return f"rule {place}" if place else "the idle rule"
 
 
 def _rules(kernel: KernelRecord) -> LeaseRules | None:
-    """The rules of the lease that it has, or had before the idle rule gave it back; None: it has no
-    business with us.
+    """The rules of its lease, or of the lease that the idle rule released; None: the idle rule does
+    not apply to it now.
     """
     if kernel.lease is not None or not kernel.wants_gpu():
-        kernel.idle.released_lease = None  # it is held anew, or its owner does not want it any more
-    if (
-        kernel.process.main is None
-        or kernel.process.killing
-        or kernel.process.ending
-        or kernel.memory.transit is not None
-    ):
-        return None if kernel.memory.transit is None else LeaseRules()
+        kernel.idle.released_lease = None  # it is granted again, or no longer wanted
+    if kernel.memory.transit is not None:
+        return LeaseRules()
+    process = kernel.process
+    if process.main is None or process.killing or process.ending:
+        return None
     lease = kernel.lease or kernel.idle.released_lease
-    return (
-        None
-        if lease is None or kernel.assignment.lease_revoked or lease.wanted == "evict"
-        else lease.rules
-    )
+    if lease is None or kernel.assignment.lease_revoked or lease.wanted == "evict":
+        return None
+    return lease.rules
 
 
-def _moments(rules: LeaseRules, rest: IdleState, notice_ms: int) -> list[int]:
-    """When something may have to be said or done."""
-    acts = [
-        time
-        for time in (rules.idle_suspend_ms, rules.idle_release_ms, rules.idle_end_ms)
-        if time is not None
-    ]
-    warn = [] if rules.idle_warn_ms is None else [rules.idle_warn_ms]
-    return [rest.since + time for time in (*warn, *acts, *(time - notice_ms for time in acts))]
+def _moments(rules: LeaseRules, idle: IdleState, notice_ms: int) -> list[int]:
+    """When a warning or a step may be due."""
+    delays = [] if rules.idle_warn_ms is None else [rules.idle_warn_ms]
+    for delay in (rules.idle_suspend_ms, rules.idle_release_ms, rules.idle_end_ms):
+        if delay is not None:
+            delays += [delay, delay - notice_ms]
+    return [idle.since + delay for delay in delays]
 
 
 def _works(kernel: KernelRecord, now: int) -> bool:
-    """A cell runs or waits at the gate, or may run for all we know."""
+    """A cell runs or waits at the gate, or may be running."""
     return bool(kernel.gate.waiting) or kernel.is_running(now)
-
-
-def reset(kernel: KernelRecord, now: int) -> None:
-    """Its owner did something: the clock of the idle rule starts anew."""
-    kernel.idle.since, kernel.idle.done = now, ""

@@ -1,15 +1,16 @@
-"""Two maps: where the scheduler planned each lease, and where it lives here. Applies orders of the
-scheduler; finds and changes homes.
+"""Leases and their GPUs: where the scheduler planned each lease, and where it is assigned on this
+node. Applies the scheduler's messages; assigns and changes GPUs.
 
-A home is always found (or refused) by the pure rules of `placement`; this file only writes the
-answers down and tells people. A plan whose guarantees do not fit on the GPUs is not realised: the
-lease stays granted, without a home, until the plan is a packing again.
+The pure rules of `policy.placement` find (or refuse) GPUs; this file records their answers and
+notifies users. A plan whose guarantees do not fit on the GPUs is not applied: the lease stays
+granted, without GPUs, until the plan fits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from jupyter_gpushare.messages import (
     LeaseBody,
@@ -38,309 +39,265 @@ from .tenants import placed_tenant
 
 __all__ = ["LeaseAssignments"]
 
-SETTLED_MS = 1_000
-"""How long a kernel must be idle before it is moved to a better place of its own accord."""
+SETTLED_MS: Final = 1_000
+"""How long a kernel must be idle before it is moved to better GPUs."""
 
 
 class LeaseAssignments:
-    """The lease side of the books."""
+    """The leases of one node."""
 
     def __init__(self, node: NodeRuntime, mover: MemoryMover) -> None:
         self._node, self._mover = node, mover
-        self._homeless: set[str] = set()
-        """Whose plan did not fit when it was last tried: said once, not at every step."""
+        self._unplaced: set[str] = set()
+        """Kernels whose plan did not fit when it was last tried: logged once, not at every step."""
 
-    # ---- orders ----------------------------------------------------------------------------------
+    # ---- messages of the scheduler ---------------------------------------------------------------
 
-    def plan(self, plan: Plan) -> None:
-        """The whole wanted state: what it lacks is let go, what it adds is taken in."""
+    def apply_plan(self, plan: Plan) -> None:
+        """The whole desired state: leases that it lacks are revoked, leases that it adds are
+        accepted.
+        """
         node = self._node
-        node.planned = True
+        node.has_plan = True
         if plan.rules != node.rules:
             node.rules, node.dirty = plan.rules, True
-        wanted = {lease.id for lease in plan.leases}
-        for lease_id in [end for end in node.ends if end not in wanted]:
-            self._acknowledged(lease_id)
+        planned = {lease.id for lease in plan.leases}
+        for lease_id in node.unacknowledged.keys() - planned:
+            self._acknowledge(lease_id)
         for kernel in list(node.kernels.values()):
-            if kernel.lease is not None and kernel.lease.id not in wanted:
-                self._unwant(kernel)
+            if kernel.lease is not None and kernel.lease.id not in planned:
+                self._revoke(kernel)
         for lease in plan.leases:
-            self._want(lease)
-        for body in node.ends.values():
+            self._accept(lease)
+        for body in node.unacknowledged.values():
             node.ports.to_scheduler(body)
 
-    def wanted(self, order: LeaseUpdated) -> None:
+    def lease_updated(self, body: LeaseUpdated) -> None:
         """One lease is new or changed."""
-        self._want(order.lease)
+        self._accept(body.lease)
 
-    def unwanted(self, order: LeaseRevoked) -> None:
+    def lease_revoked(self, body: LeaseRevoked) -> None:
         """One lease is over; its kernel lives on without a GPU."""
-        self._acknowledged(order.lease)
-        kernel = self._node.holder(order.lease)
+        self._acknowledge(body.lease)
+        kernel = self._node.kernel_of(body.lease)
         if kernel is not None:
-            self._unwant(kernel)
+            self._revoke(kernel)
 
-    def _acknowledged(self, lease_id: str) -> None:
-        if self._node.ends.pop(lease_id, None) is not None:
+    def _acknowledge(self, lease_id: str) -> None:
+        if self._node.unacknowledged.pop(lease_id, None) is not None:
             self._node.dirty = True
 
-    def _unwant(self, kernel: KernelRecord) -> None:
+    def _revoke(self, kernel: KernelRecord) -> None:
         kernel.assignment.lease_revoked = True
         self._node.dirty = True
 
-    def _want(self, lease: LeaseBody) -> None:
+    def _accept(self, lease: LeaseBody) -> None:
         node = self._node
-        if lease.id in node.ends:  # an order that crossed our let-go on the wire: say it again
-            node.ports.to_scheduler(node.ends[lease.id])
+        if lease.id in node.unacknowledged:  # the message crossed our release: repeat it
+            node.ports.to_scheduler(node.unacknowledged[lease.id])
             return
         kernel = node.open_kernel(lease.kernel_id or lease.id)
         if kernel.lease is not None and kernel.lease.id != lease.id:
-            self.drop(
-                kernel
-            )  # its owner asked anew: the old lease is gone from the plan, or is about to be
+            self.drop(kernel)  # a new request replaces it: the old lease leaves the plan
         if kernel.lease is None:
             kernel.preferences.suspended_by_user = False
-        if lease == kernel.lease and not kernel.assignment.lease_revoked:
+        if lease == kernel.assignment.active_lease:
             return
-        if lease.ends_at is not None and (
-            kernel.lease is None or kernel.lease.ends_at != lease.ends_at
-        ):
-            self._tell_end(kernel, lease)
-        elif (
-            kernel.lease is not None
-            and kernel.lease.ends_at is not None
-            and lease.ends_at is None
-            and lease.wanted == "hold"
-        ):
-            node.ports.to_kernel(
-                kernel.kernel_id, NoticeEnded(message="The rule was changed: the GPU stays.")
-            )
+        self._announce_end(kernel, lease)
         kernel.assignment.accept(lease)
         node.dirty = True
-        if (
-            lease.kernel_id is not None
-            and not kernel.registration.registered
-            and kernel.process.gone_at is None
-        ):
+        is_kernel = lease.kernel_id is not None
+        if is_kernel and not kernel.registration.registered and kernel.process.gone_at is None:
             kernel.process.gone_at = node.clock()
 
-    def _tell_end(self, kernel: KernelRecord, lease: LeaseBody) -> None:
-        """The scheduler will take it back at a moment that its holder is told now."""
-        assert lease.ends_at is not None
-        left = max(0, stamp_ms(lease.ends_at) - wall_ms())
-        self._node.happened(kernel, "notice", lease.message)
-        self._node.ports.to_kernel(
-            kernel.kernel_id,
-            NoticeGiven(message=lease.message, deadline_ms=left, take_mib=kernel.memory.used_mib),
-        )
+    def _announce_end(self, kernel: KernelRecord, lease: LeaseBody) -> None:
+        """Notify its user when the scheduler will take the lease back at a given time, or no longer
+        will.
+        """
+        old_end = kernel.lease.ends_at if kernel.lease is not None else None
+        if lease.ends_at is not None and lease.ends_at != old_end:
+            left = max(0, stamp_ms(lease.ends_at) - wall_ms())
+            self._node.record_event(kernel, "notice", lease.message)
+            body = NoticeGiven(
+                message=lease.message, deadline_ms=left, take_mib=kernel.memory.used_mib
+            )
+            self._node.ports.to_kernel(kernel.kernel_id, body)
+        elif old_end is not None and lease.ends_at is None and lease.wanted == "hold":
+            text = "The rule was changed: the GPU is no longer taken back."
+            self._node.ports.to_kernel(kernel.kernel_id, NoticeEnded(message=text))
 
     def drop(self, kernel: KernelRecord) -> None:
-        """The lease is no longer here; the kernel, and what it saved in host memory, stay."""
+        """The lease is over; the kernel, and what it saved in host memory, stay."""
         kernel.drop_lease()
         self._node.dirty = True
 
-    # ---- homes -----------------------------------------------------------------------------------
+    # ---- GPUs of new leases ----------------------------------------------------------------------
 
     def arrange(self, now: int) -> None:
-        """A home for every lease that has none, and a better one for those who can move at no cost
-        or in peace.
+        """Assign GPUs to every lease that has none, and better ones to kernels that can move at no
+        cost, or while they are idle.
         """
-        for kernel in sorted(self._placeable(), key=lambda b: b.lease.id if b.lease else ""):
+        placeable = self._placeable()
+        for kernel in sorted(placeable, key=lambda one: one.lease.id if one.lease else ""):
             if not kernel.assignment.assigned_gpus:
-                self._land(kernel, now)
+                self._place(kernel, now)
         for kernel in self._placeable():
             if kernel.assignment.assigned_gpus:
                 self._improve(kernel, now)
 
     def _placeable(self) -> list[KernelRecord]:
-        return [
-            kernel
-            for kernel in self._node.kernels.values()
-            if kernel.lease is not None
-            and not kernel.assignment.lease_revoked
-            and kernel.lease.planned_gpus
-        ]
+        found = []
+        for kernel in self._node.kernels.values():
+            lease = kernel.assignment.active_lease
+            if lease is not None and lease.planned_gpus:
+                found.append(kernel)
+        return found
 
-    def _lodgers(self, now: int) -> list[PlacedTenant]:
-        return [
-            placed_tenant(kernel, now)
-            for kernel in self._placeable()
-            if kernel.assignment.assigned_gpus
-        ]
+    def _tenants(self, now: int) -> list[PlacedTenant]:
+        placed = [kernel for kernel in self._placeable() if kernel.assignment.assigned_gpus]
+        return [placed_tenant(kernel, now) for kernel in placed]
 
-    def _request(self, kernel: KernelRecord) -> PlacementRequest:
+    @staticmethod
+    def _request(kernel: KernelRecord) -> PlacementRequest:
         assert kernel.lease is not None
         planned = tuple(kernel.lease.planned_gpus)
+        largest = max(kernel.memory.usage.image, default=0)
         return PlacementRequest(
-            kernel.kernel_id,
-            kernel.lease.request_mib,
-            len(planned),
-            planned,
-            max(kernel.memory.usage.image, default=0),
+            kernel.kernel_id, kernel.lease.request_mib, len(planned), planned, largest
         )
 
-    def _land(self, kernel: KernelRecord, now: int) -> None:
-        node, request = self._node, self._request(kernel)
-        lodgers = self._lodgers(now)
-        if node.rules.workloads_per_gpu:
-            made = self._welcoming(kernel, lodgers, request) or land(node.totals, lodgers, request)
-        else:
-            made = as_planned(node.totals, lodgers, request)
-        if made is None:
-            if kernel.kernel_id not in self._homeless:
-                log.warning(
-                    "the plan of kernel %s does not fit on the GPUs of this node",
-                    kernel.kernel_id,
-                    extra=kernel.log_fields(),
-                )
-            self._homeless.add(kernel.kernel_id)
+    def _place(self, kernel: KernelRecord, now: int) -> None:
+        found = self._find_place(kernel, now)
+        if found is None:
+            self._log_unplaced(kernel)
             return
-        self._homeless.discard(kernel.kernel_id)
-        for name, home in made.moves.items():
-            self._rehome(node.kernels[name], home, kernel)
-        kernel.assignment.assigned_gpus, node.dirty = made.home, True
+        self._unplaced.discard(kernel.kernel_id)
+        for name, gpus in found.moves.items():
+            self._reassign(self._node.kernels[name], gpus, kernel)
+        kernel.assignment.assigned_gpus, self._node.dirty = found.gpus, True
 
-    def _welcoming(
-        self, kernel: KernelRecord, lodgers: list[PlacedTenant], request: PlacementRequest
-    ) -> PlacementMoves | None:
-        """A free place where nothing stands in its way: on the GPUs that its process has settled
-        on, else on healthy ones without strangers' memory in the room that it needs. None: there is
-        none, and the scheduler's plan counts, which knows of neither.
-        """
-        node = self._node
-        well = {device.index for device in node.devices.reports() if device.healthy}
-        offered = {gpu: mib if gpu in well else 0 for gpu, mib in node.offered().items()}
-        own = {
-            gpu: mib if gpu in kernel.assignment.bound_gpus else 0
-            for gpu, mib in node.totals.items()
-        }
-        home = (spread(own, lodgers, request) if kernel.assignment.bound_gpus else None) or spread(
-            offered, lodgers, request
-        )
-        return None if home is None else PlacementMoves(home, {}, 0)
+    def _find_place(self, kernel: KernelRecord, now: int) -> PlacementMoves | None:
+        totals, request, tenants = self._node.totals, self._request(kernel), self._tenants(now)
+        if not self._node.rules.workloads_per_gpu:
+            return as_planned(totals, tenants, request)
+        return self._free_place(kernel, tenants, request) or land(totals, tenants, request)
 
-    def _rehome(
-        self, kernel: KernelRecord, home: tuple[int, ...], asker: KernelRecord | None
-    ) -> None:
-        old, kernel.assignment.assigned_gpus, self._node.dirty = (
-            kernel.assignment.assigned_gpus,
-            home,
-            True,
-        )
-        if (
-            kernel.assignment.bound_gpus
-            and set(kernel.assignment.bound_gpus) != set(home)
-            and (kernel.memory.used_mib or kernel.memory.saved_mib)
-        ):
-            self._node.happened(
-                kernel,
-                "notice",
-                self._node.text.must_restart(
-                    kernel.assignment.bound_gpus,
-                    home,
-                    kernel.memory.used_mib + kernel.memory.saved_mib,
-                    asker,
-                ),
-                tell=True,
+    def _log_unplaced(self, kernel: KernelRecord) -> None:
+        if kernel.kernel_id not in self._unplaced:
+            self._unplaced.add(kernel.kernel_id)
+            log.warning(
+                "the plan of kernel %s does not fit on the GPUs of this node",
+                kernel.kernel_id,
+                extra=kernel.log_fields(),
             )
-        if not kernel.memory.used_mib and kernel.memory.transit is None:
-            self._mover.moved(kernel, old, asker)
+
+    def _free_place(
+        self, kernel: KernelRecord, tenants: list[PlacedTenant], request: PlacementRequest
+    ) -> PlacementMoves | None:
+        """GPUs with enough free memory: those that its process is bound to, else healthy ones
+        without memory of other processes in the way. None: there are none, and the scheduler's plan
+        counts, which knows of neither.
+        """
+        bound = kernel.assignment.bound_gpus
+        if bound:
+            own = _only(self._node.totals, set(bound))
+            if gpus := spread(own, tenants, request):
+                return PlacementMoves(gpus, {}, 0)
+        available = _only(self._node.available(), self._node.healthy_gpus())
+        gpus = spread(available, tenants, request)
+        return None if gpus is None else PlacementMoves(gpus, {}, 0)
+
+    def _reassign(
+        self, kernel: KernelRecord, gpus: tuple[int, ...], asker: KernelRecord | None
+    ) -> None:
+        node, assignment, memory = self._node, kernel.assignment, kernel.memory
+        old, assignment.assigned_gpus, node.dirty = assignment.assigned_gpus, gpus, True
+        mib = memory.used_mib + memory.saved_mib
+        if assignment.must_change_gpus and mib:
+            text = node.text.must_restart(assignment.bound_gpus, gpus, mib, asker)
+            node.record_event(kernel, "notice", text, notify=True)
+        if not memory.used_mib and memory.transit is None:
+            self._mover.note_move(kernel, old, asker)
+
+    # ---- better GPUs -----------------------------------------------------------------------------
 
     def _improve(self, kernel: KernelRecord, now: int) -> None:
-        """Suspended and empty kernels move for nothing; idle ones are moved in peace when nobody
-        else is waiting; others stay.
+        """Suspended and empty kernels move for free; idle ones move while no cell waits; others
+        stay.
         """
-        leaving = kernel.process.killing or (
-            kernel.lease is not None and kernel.lease.wanted == "evict"
-        )
-        if (
-            leaving
-            or kernel.assignment.bound_gpus
-            or kernel.memory.transit is not None
-            or kernel.assignment.assigned_gpus
-            != (kernel.assignment.current_gpus or kernel.assignment.assigned_gpus)
-        ):
+        assignment = kernel.assignment
+        is_leaving = kernel.process.killing or assignment.evicted
+        is_moving = kernel.memory.transit or assignment.assigned_gpus != assignment.gpus
+        if is_leaving or is_moving or assignment.bound_gpus:
             return
-        empty = not kernel.memory.used_mib
-        if not empty and not self._is_movable(kernel, now):
+        is_empty = not kernel.memory.used_mib
+        if not is_empty and not self._is_movable(kernel, now):
             return
-        home = self._better(kernel, now)
-        if home is None or (not empty and not self._is_free(home, kernel)):
+        gpus = self._better_gpus(kernel, now)
+        if gpus is None or (not is_empty and not self._has_room(gpus, kernel)):
             return
-        self._rehome(kernel, home, None)
-        if not empty:
-            kernel.assignment.entering_since = now
+        self._reassign(kernel, gpus, None)
+        if not is_empty:
+            assignment.entering_since = now
 
     def _is_movable(self, kernel: KernelRecord, now: int) -> bool:
-        rests = (
-            not kernel.is_running(now)
-            and not kernel.gate.waiting
-            and now - kernel.gate.idle_since >= SETTLED_MS
-            and kernel.process.main is not None
-        )
-        quiet = all(
-            not one.gate.waiting and one.memory.transit is None and one.memory.stalled_since is None
-            for one in self._node.kernels.values()
-        )
-        return (
-            rests
-            and quiet
-            and kernel.has_gate(now)
-            and not kernel.preferences.pinned
-            and now >= kernel.memory.no_suspend_until
-        )
+        """Whether it is idle, can be suspended, and no kernel of the node waits."""
+        is_busy = kernel.is_running(now) or now - kernel.gate.idle_since < SETTLED_MS
+        if is_busy or kernel.process.main is None or not kernel.has_gate(now):
+            return False
+        if kernel.preferences.pinned or not kernel.memory.can_suspend(now):
+            return False
+        for other in self._node.kernels.values():
+            copies = other.memory.transit is not None or other.memory.stalled_since is not None
+            if other.gate.waiting or copies:
+                return False
+        return True
 
-    def _better(self, kernel: KernelRecord, now: int) -> tuple[int, ...] | None:
-        assert kernel.lease is not None
-        if self._node.rules.workloads_per_gpu:
-            well = {device.index for device in self._node.devices.reports() if device.healthy}
-            totals = {
-                gpu: mib if gpu in well else 0 for gpu, mib in self._node.totals.items()
-            }  # nobody moves to one that is ill
-            return rebalance(totals, self._lodgers(now), kernel.kernel_id)
-        planned = tuple(kernel.lease.planned_gpus)
-        if set(planned) == set(kernel.assignment.assigned_gpus) or any(
-            gpu not in self._node.totals for gpu in planned
-        ):
+    def _better_gpus(self, kernel: KernelRecord, now: int) -> tuple[int, ...] | None:
+        node, lease = self._node, kernel.lease
+        assert lease is not None
+        tenants = self._tenants(now)
+        if node.rules.workloads_per_gpu:
+            healthy = _only(node.totals, node.healthy_gpus())
+            return rebalance(healthy, tenants, kernel.kernel_id)
+        planned = tuple(lease.planned_gpus)
+        is_there = set(planned) == set(kernel.assignment.assigned_gpus)
+        if is_there or any(gpu not in node.totals for gpu in planned):
             return None
-        others = sum(
-            one.guarantee
-            for one in self._lodgers(now)
-            if one.id != kernel.kernel_id and set(one.home) & set(planned)
-        )
-        return (
-            planned
-            if others + kernel.lease.request_mib <= min(self._node.totals[gpu] for gpu in planned)
-            else None
-        )
+        others = 0
+        for one in tenants:
+            if one.id != kernel.kernel_id and set(one.assigned_gpus) & set(planned):
+                others += one.guarantee
+        smallest = min(node.totals[gpu] for gpu in planned)
+        return planned if others + lease.request_mib <= smallest else None
 
-    def _is_free(self, home: tuple[int, ...], kernel: KernelRecord) -> bool:
-        offered = self._node.offered()
-        return all(
-            self._node.used.get(gpu, 0) + kernel.memory.used_mib <= offered[gpu] for gpu in home
-        )
+    def _has_room(self, gpus: tuple[int, ...], kernel: KernelRecord) -> bool:
+        available, used, needed = self._node.available(), self._node.used, kernel.memory.used_mib
+        return all(used.get(gpu, 0) + needed <= available[gpu] for gpu in gpus)
+
+
+def _only(totals: Mapping[int, int], gpus: set[int]) -> dict[int, int]:
+    """No memory on all other GPUs."""
+    return {gpu: mib if gpu in gpus else 0 for gpu, mib in totals.items()}
 
 
 def as_planned(
-    totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest
+    totals: Mapping[int, int], tenants: Sequence[PlacedTenant], request: PlacementRequest
 ) -> PlacementMoves | None:
-    """Without node-level scheduling a lease lives where it was planned, if the guarantees that live
-    there now leave the room; else everybody goes exactly where the plan says. None when the plan
-    does not fit.
+    """Without node-level scheduling a lease is assigned to the planned GPUs, if the guarantees that
+    are there now leave the room; else every lease goes exactly where the plan says. None when the
+    plan does not fit.
     """
     if any(gpu not in totals for gpu in request.planned):
         return None
-    load = loads(totals, lodgers)
+    load = loads(totals, tenants)
     if all(load[gpu] + request.guarantee <= totals[gpu] for gpu in request.planned):
         return PlacementMoves(request.planned, {}, 0)
-    planned = [replace(one, home=one.planned) for one in lodgers]
-    load = loads(
-        totals,
-        [*planned, PlacedTenant(request.id, request.guarantee, request.planned, request.planned)],
-    )
+    new = PlacedTenant(request.id, request.guarantee, request.planned, request.planned)
+    planned = [replace(one, assigned_gpus=one.planned) for one in tenants]
+    load = loads(totals, [*planned, new])
     if any(load[gpu] > totals[gpu] for gpu in totals):
         return None
-    moves = {one.id: one.planned for one in lodgers if set(one.planned) != set(one.home)}
-    return PlacementMoves(
-        request.planned, moves, sum(one.resident for one in lodgers if one.id in moves)
-    )
+    moving = [one for one in tenants if set(one.planned) != set(one.assigned_gpus)]
+    moves = {one.id: one.planned for one in moving}
+    return PlacementMoves(request.planned, moves, sum(one.resident for one in moving))

@@ -217,7 +217,7 @@ class KernelLifecycle:
         node, lost = self._node, kernel.memory.used_mib + kernel.memory.saved_mib
         expected = process.killing or process.relaunched or kernel.is_command
         if lost and not expected:
-            node.happened(kernel, "lost", node.text.lost(lost))
+            node.record_event(kernel, "lost", node.text.lost(lost))
         kernel.process_exited(node.clock())
         node.dirty = True
         node.wake()
@@ -257,7 +257,7 @@ class KernelLifecycle:
         kernel.process.stop_watching()
         lease = kernel.assignment.active_lease
         if lease is not None:
-            node.let_go(lease.id, ended=True, message=message)
+            node.release_lease(lease.id, ended=True, message=message)
         node.kernels.pop(kernel.kernel_id, None)
         self._tasks.spawn(self._process_groups.close_cgroup(kernel.process.cgroup))
         self._tokens.forget(kernel.kernel_id)
@@ -275,7 +275,7 @@ class KernelLifecycle:
         node, kernel_id = self._node, kernel.kernel_id
         text = self._kill_text(kernel, asker, reason)
         kernel.process.killing = True
-        node.happened(kernel, "killed", text, tell=False)
+        node.record_event(kernel, "killed", text)
         node.ports.to_kernel(kernel_id, EndCell(message=text))
         kernel.published.unsent.append(text)
         wait = node.config.kill_after_ms
@@ -286,14 +286,15 @@ class KernelLifecycle:
     def _kill_text(self, kernel: KernelRecord, asker: KernelRecord | None, reason: str) -> str:
         node, memory = self._node, kernel.memory
         if kernel.is_command:
-            return node.text.command_killed(asker, reason)
-        problem = node.unsavable(kernel, node.clock()) or memory.no_suspend_reason
-        return node.text.killed(memory.used_mib + memory.saved_mib, asker, reason, problem)
+            return node.text.command_killed(kernel, asker, reason)
+        problem = node.suspend_problem(kernel, node.clock()) or memory.no_suspend_reason
+        mib = memory.used_mib + memory.saved_mib
+        return node.text.killed(mib, kernel, asker, reason, problem)
 
     def shut_down(self, kernel: KernelRecord, text: str) -> None:
         """The idle rule's last step: its server shuts it down, or the agent ends it."""
         node, kernel_id = self._node, kernel.kernel_id
-        node.happened(kernel, "killed", text)
+        node.record_event(kernel, "killed", text)
         wait = node.config.grace_ms
         request = EndKernel(kernel_id=kernel_id, message=text, deadline_ms=wait)
         asked = node.ports.to_server(kernel.registration.server, request)

@@ -20,7 +20,7 @@ def tenant(kernel: KernelRecord, now: int, notice_ms: int, min_notice_ms: int) -
         id=kernel.kernel_id,
         guarantee=lease.request_mib if lease else 0,
         limit=lease.limit_mib if lease else 0,
-        home=assignment.assigned_gpus if assignment.active_lease else (),
+        assigned_gpus=assignment.assigned_gpus if assignment.active_lease else (),
         held=memory.usage.held,
         image=memory.usage.image,
         running=kernel.is_running(now) and not killing,

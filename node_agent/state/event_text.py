@@ -1,5 +1,5 @@
-"""The sentences: what happened, why, what was kept or lost, for whom. One place, so that the
-notebook, the sidebar and the log agree.
+"""The texts that people read in the notebook, the sidebar and the log: what happened, why, and what
+was kept or lost.
 """
 
 from __future__ import annotations
@@ -23,112 +23,163 @@ class EventText:
         return f"{self._gpu}{'s' if len(indexes) > 1 else ''} {names}"
 
     @staticmethod
-    def who(kernel: KernelRecord | None) -> str:
-        """For whom: a project, never another person's notebook by name."""
-        if kernel is None or kernel.lease is None:
+    def requester(asker: KernelRecord | None, victim: KernelRecord | None = None) -> str:
+        """The notebook by its name when both belong to one person, else only its project."""
+        if asker is None or asker.lease is None:
             return "another workload"
-        return f"a workload of project {kernel.lease.project}"
+        if victim is not None and _same_user(asker, victim) and asker.registration.name:
+            return f"your notebook {asker.registration.name}"
+        return f"a workload of project {asker.lease.project}"
 
-    def attached(self, kernel: KernelRecord, home: tuple[int, ...]) -> str:
+    def _why(self, victim: KernelRecord | None, asker: KernelRecord | None, reason: str) -> str:
+        return reason.rstrip(".") or f"{self.requester(asker, victim)} needs its share"
+
+    # ---- GPU and memory --------------------------------------------------------------------------
+
+    def attached(self, kernel: KernelRecord, gpus: tuple[int, ...]) -> str:
         share = memory_text(kernel.lease.request_mib) if kernel.lease else "nothing"
-        return f"Attached to {self.gpus(home)}: {share} guaranteed."
+        return f"Attached to {self.gpus(gpus)}: {share} guaranteed."
+
+    def reattached(self, gpus: tuple[int, ...]) -> str:
+        return (
+            f"The new kernel process is attached to {self.gpus(gpus)}. "
+            "GPU memory of the previous process is gone."
+        )
 
     def burst(self, kernel: KernelRecord, borrowed: int) -> str:
-        used = f"Uses {memory_text(kernel.memory.used_mib)}: {memory_text(borrowed)} above its share are borrowed"
-        return f"{used}, and go back when their owner needs them."
-
-    def notice(
-        self, take: int, seconds: float, asker: KernelRecord | None, reason: str, saved: bool
-    ) -> str:
-        why = reason.rstrip(".") if reason else f"{self.who(asker)} needs its share"
-        then = (
-            "is saved to host memory, if the driver can, and comes back later"
-            if saved
-            else "is lost, because it cannot be saved here"
+        used = memory_text(kernel.memory.used_mib)
+        return (
+            f"Uses {used}, {memory_text(borrowed)} above its share. "
+            "The excess is borrowed and can be reclaimed."
         )
-        return f"In {seconds:.0f} s {memory_text(take)} of GPU memory are taken back: {why}. What is on the GPU then {then}."
 
-    def command_notice(self, seconds: float, asker: KernelRecord | None, reason: str) -> str:
-        why = reason.rstrip(".") if reason else f"{self.who(asker)} needs its share"
-        return f"Its place is taken back: {why}. It has {seconds:.0f} s from SIGTERM to save what it needs; it is run again when there is room."
+    def suspended(
+        self,
+        mib: int,
+        kernel: KernelRecord,
+        asker: KernelRecord | None,
+        reason: str,
+        requested: bool,
+    ) -> str:
+        why = "as you requested" if requested else self._why(kernel, asker, reason)
+        return (
+            f"Saved {memory_text(mib)} of GPU memory to host memory: {why}. "
+            "It is restored when a cell needs it."
+        )
 
-    def recalled(self) -> str:
-        return "The notice is over: nobody needs the memory any more."
-
-    def suspended(self, mib: int, asker: KernelRecord | None, reason: str, own: bool) -> str:
-        if own:
-            why = "as you asked"
-        else:
-            why = reason.rstrip(".") if reason else f"{self.who(asker)} needs the room"
-        return f"Saved {memory_text(mib)} of GPU memory to host memory ({why}); nothing is lost, it comes back when a cell needs it."
+    def resumed(self, mib: int, gpus: tuple[int, ...], ms: int) -> str:
+        return (
+            f"Restored {memory_text(mib)} of GPU memory on {self.gpus(gpus)} in {ms / 1000:.1f} s."
+        )
 
     def moved(self, old: tuple[int, ...], new: tuple[int, ...], asker: KernelRecord | None) -> str:
-        why = (
-            f" to make room for {self.who(asker)}" if asker else ", where there is more room"
-        )  # its owner may have asked for it
-        return f"Moved from {self.gpus(old)} to {self.gpus(new)}{why}; nothing is lost."
+        why = f" to make room for {self.requester(asker)}" if asker else ", which has more room"
+        return f"Moved from {self.gpus(old)} to {self.gpus(new)}{why}. Nothing was lost."
 
     def must_restart(
         self, old: tuple[int, ...], new: tuple[int, ...], mib: int, asker: KernelRecord | None
     ) -> str:
         return (
-            f"{self.gpus(old)} is needed by {self.who(asker)}, and this machine cannot move GPU memory to {self.gpus(new)}: save what you "
-            f"need, or the kernel is restarted there, and {memory_text(mib)} on the GPU are lost."
+            f"{self.gpus(old)} is needed by {self.requester(asker)}, and this node cannot move GPU "
+            f"memory to {self.gpus(new)}. Save your work: the kernel will be restarted there, and "
+            f"{memory_text(mib)} of GPU memory will be lost."
         )
 
     def stays_behind(self, old: tuple[int, ...], new: tuple[int, ...]) -> str:
-        return f"This kernel's share is on {self.gpus(new)} now, but its process already uses {self.gpus(old)}: restart the kernel to use it."
-
-    def resumed(self, mib: int, gpus: tuple[int, ...], ms: int) -> str:
-        return f"Brought {memory_text(mib)} back onto {self.gpus(gpus)} in {ms / 1000:.1f} s, with everything in it."
-
-    def killed(self, mib: int, asker: KernelRecord | None, reason: str, why_not: str) -> str:
-        why = reason.rstrip(".") if reason else f"{self.who(asker)} needs its share"
-        hint = f" ({why_not})" if why_not else ""
-        lost = f"It could not be saved{hint}: its variables are lost."
-        return f"The kernel is restarted to free {memory_text(mib)} of GPU memory: {why}. {lost}"
-
-    def command_killed(self, asker: KernelRecord | None, reason: str) -> str:
-        why = reason.rstrip(".") if reason else f"{self.who(asker)} needs its share"
-        return f"Its processes are ended: {why}. It is run again from the beginning when there is room."
-
-    def reattached(self, gpus: tuple[int, ...]) -> str:
-        return f"The new kernel process has {self.gpus(gpus)} again; what the old one held is gone."
+        return (
+            f"The share is on {self.gpus(new)} now, but the kernel process already uses "
+            f"{self.gpus(old)}. Restart the kernel to use {self.gpus(new)}."
+        )
 
     def lost(self, mib: int) -> str:
-        return f"The kernel's process ended; {memory_text(mib)} that it held on the GPU are gone with it."
+        return f"The kernel process ended. {memory_text(mib)} of its GPU memory are lost."
 
     def unrestorable(self, mib: int, problem: str) -> str:
-        return f"{memory_text(mib)} of saved GPU memory cannot be brought back ({problem}): the kernel has to be restarted."
+        return (
+            f"{memory_text(mib)} of saved GPU memory cannot be restored ({problem}). "
+            "The kernel must be restarted."
+        )
 
-    def evicted(self, reason: str, kept: int) -> str:
-        saved = f" {memory_text(kept)} are kept in host memory." if kept else ""
-        return f"The GPU was given back: {reason.rstrip('.') or 'the scheduler needs it'}.{saved} The request waits for a GPU again."
+    # ---- reclaim ---------------------------------------------------------------------------------
+
+    def notice(
+        self,
+        take: int,
+        seconds: float,
+        kernel: KernelRecord,
+        asker: KernelRecord | None,
+        reason: str,
+        can_save: bool,
+    ) -> str:
+        then = (
+            "GPU memory will be saved to host memory if the driver supports it, and restored later."
+            if can_save
+            else "GPU memory cannot be saved here and will be lost."
+        )
+        return (
+            f"{memory_text(take)} of GPU memory will be reclaimed in {seconds:.0f} s: "
+            f"{self._why(kernel, asker, reason)}. {then}"
+        )
+
+    def command_notice(
+        self, seconds: float, kernel: KernelRecord, asker: KernelRecord | None, reason: str
+    ) -> str:
+        return (
+            f"The GPU will be reclaimed: {self._why(kernel, asker, reason)}. "
+            f"The command has {seconds:.0f} s from SIGTERM to save its state; "
+            "it is run again when a GPU is free."
+        )
+
+    def notice_cancelled(self) -> str:
+        return "The notice is cancelled: the memory is no longer needed."
+
+    def killed(
+        self, mib: int, kernel: KernelRecord, asker: KernelRecord | None, reason: str, problem: str
+    ) -> str:
+        hint = f" ({problem})" if problem else ""
+        return (
+            f"The kernel is restarted to free {memory_text(mib)} of GPU memory: "
+            f"{self._why(kernel, asker, reason)}. "
+            f"Its memory could not be saved{hint}: its variables are lost."
+        )
+
+    def command_killed(self, kernel: KernelRecord, asker: KernelRecord | None, reason: str) -> str:
+        return (
+            f"The command is stopped: {self._why(kernel, asker, reason)}. "
+            "It is run again from the beginning when a GPU is free."
+        )
+
+    def evicted(self, reason: str, saved_mib: int) -> str:
+        why = reason.rstrip(".") or "the scheduler needs it"
+        return f"The GPU was released: {why}.{_kept(saved_mib)} The request is pending again."
 
     # ---- idle ------------------------------------------------------------------------------------
 
     def idle(
-        self, step: str, idle_ms: int, left_ms: int | None, mib: int, why: str, pinned: bool
+        self, step: str, idle_ms: int, left_ms: int | None, mib: int, rule: str, pinned: bool
     ) -> str:
         since = f"No GPU work for {duration_text(idle_ms)}"
         if left_ms is None:
-            return f"{since} ({why}): give the GPU back with `%gpu release` when you are done."
+            return f"{since} ({rule}). Release the GPU with `%gpu release` when you are done."
+        kept = f", {memory_text(mib)} will be kept in host memory" if mib else ""
         what = {
-            "suspend": f"{memory_text(mib)} of GPU memory are saved to host memory, and come back at the next cell",
-            "release": "the GPU is given back"
-            + (f", {memory_text(mib)} are kept in host memory" if mib else "")
-            + "; the next cell asks for it again",
-            "end": "the kernel is shut down, and its variables are lost",
+            "suspend": f"{memory_text(mib)} of GPU memory will be saved to host memory and "
+            "restored by the next cell",
+            "release": f"the GPU will be released{kept}; the next cell requests it again",
+            "end": "the kernel will be shut down, and its variables will be lost",
         }[step]
-        though = " (pinned, which does not protect from this)" if pinned else ""
-        return f"{since}: in {duration_text(left_ms)} {what}{though} ({why}). Any cell keeps it."
+        though = " Pinning does not prevent this." if pinned else ""
+        when = duration_text(left_ms)
+        return f"{since}: in {when} {what} ({rule}).{though} Run any cell to prevent this."
 
-    def idle_released(self, kept: int, why: str) -> str:
-        saved = f" {memory_text(kept)} are kept in host memory." if kept else ""
-        return f"The GPU was given back, because the kernel was idle ({why}).{saved} The next cell asks for it again."
+    def idle_released(self, saved_mib: int, rule: str) -> str:
+        return (
+            f"The GPU was released because the kernel was idle ({rule}).{_kept(saved_mib)} "
+            "The next cell requests it again."
+        )
 
-    def idle_ended(self, why: str) -> str:
-        return f"The kernel is shut down, because it was idle ({why})."
+    def idle_ended(self, rule: str) -> str:
+        return f"The kernel was shut down because it was idle ({rule})."
 
     # ---- at the gate -----------------------------------------------------------------------------
 
@@ -136,58 +187,83 @@ class EventText:
         self,
         blockers: list[KernelRecord],
         seconds: float | None,
-        suspended: int,
-        strangers: int = 0,
+        saved_mib: int,
+        foreign_mib: int = 0,
     ) -> str:
-        what = f"{memory_text(suspended)} of saved memory" if suspended else "your share of the GPU"
+        what = f"{memory_text(saved_mib)} of saved memory" if saved_mib else "your share of the GPU"
         if seconds is not None:
-            return f"Waiting for {what}: memory that others borrowed is being taken back, at the latest in {max(1, round(seconds))} s."
-        if blockers:
-            many = (
-                f"{len(blockers)} running notebooks" if len(blockers) > 1 else "a running notebook"
+            return (
+                f"Waiting for {what}: borrowed memory is being reclaimed. "
+                f"The cell runs in at most {_whole_seconds(seconds)} s."
             )
-            return f"Waiting for room for {what}: {many} inside the share that is guaranteed to them.{self._beside(strangers)}"
-        if strangers:
-            return f"Waiting for room for {what}.{self._beside(strangers)}"
-        return f"Waiting for {what}: the copy is under way."
+        if blockers:
+            many = len(blockers) > 1
+            who = f"{len(blockers)} running notebooks use" if many else "a running notebook uses"
+            whose = "their" if many else "its"
+            others = self._other_processes(foreign_mib)
+            return f"Waiting for room for {what}: {who} {whose} guaranteed memory.{others}"
+        if foreign_mib:
+            return f"Waiting for room for {what}.{self._other_processes(foreign_mib)}"
+        return f"Waiting for {what}: a copy is in progress."
+
+    @staticmethod
+    def _other_processes(mib: int) -> str:
+        return f" Other processes use {memory_text(mib)} of the GPU." if mib else ""
 
     @staticmethod
     def waits_for_copy(mib: int, *, own: bool, back: bool) -> str:
         if own and back:
-            return f"Bringing {memory_text(mib)} of saved GPU memory back."
+            return f"Restoring {memory_text(mib)} of saved GPU memory."
         if own:
-            return "Waiting for this notebook's own GPU memory: what was under way with it is being finished."
-        done = "brought back" if back else "saved to host memory"
-        return f"Waiting for your share of the GPU: {memory_text(mib)} of another notebook are being {done}."
-
-    @staticmethod
-    def copy_is_slow(seconds: int, patience_s: float) -> str:
+            return "Waiting for this notebook's GPU memory: a copy in progress has to finish first."
+        done = "restored" if back else "saved to host memory"
         return (
-            f" The driver has been at it for {seconds} s; if it does not answer, it is given up after {patience_s:.0f} s, and room is made "
-            "in another way."
+            f"Waiting for your share of the GPU: {memory_text(mib)} of another notebook are being "
+            f"{done}."
         )
 
     @staticmethod
-    def _beside(strangers: int) -> str:
+    def copy_is_slow(seconds: int, timeout_s: float) -> str:
         return (
-            f" Programs outside of the notebooks hold {memory_text(strangers)} of the GPU."
-            if strangers
-            else ""
+            f" The driver has been busy for {seconds} s. If it does not respond, the copy is "
+            f"abandoned after {timeout_s:.0f} s and memory is freed in another way."
         )
 
     @staticmethod
     def waits_for_driver() -> str:
-        return "Waiting for the GPU's driver, which does not answer: what is free is not known. `%gpu release` lets cells run without a GPU."
+        return (
+            "Waiting for the GPU driver, which does not respond: the free memory is unknown. "
+            "`%gpu release` lets cells run without a GPU."
+        )
 
     @staticmethod
-    def waits_for_neighbours() -> str:
-        return "Waiting for a notebook beside this one to hear from the node agent, which has just started: until then it may take what is yours."
-
-    def waits_to_enter(self, seconds: float | None = None) -> str:
-        until = "" if seconds is None else f", at the latest in {max(1, round(seconds))} s"
-        return f"Waiting for the {self._gpu}: it is granted, and is being made free{until}."
-
-    def waits_for_grant(self, message: str, expected: str = "") -> str:
+    def waits_for_reconnect() -> str:
         return (
-            f"{message or 'Waiting for a GPU: the request is being looked at.'} {expected}".rstrip()
+            "Waiting for another notebook on this GPU to reconnect: the node agent has just "
+            "started, and until then that notebook may use your share."
         )
+
+    def waits_to_attach(self, seconds: float | None = None) -> str:
+        until = "" if seconds is None else f" The cell runs in at most {_whole_seconds(seconds)} s."
+        return f"Waiting for the {self._gpu}: it is granted and is being freed.{until}"
+
+    @staticmethod
+    def waits_for_grant(message: str, expected: str = "") -> str:
+        return (
+            f"{message or 'Waiting for a GPU: the request is being evaluated.'} {expected}".rstrip()
+        )
+
+
+def _kept(mib: int) -> str:
+    return f" {memory_text(mib)} are kept in host memory." if mib else ""
+
+
+def _whole_seconds(seconds: float) -> int:
+    return max(1, round(seconds))
+
+
+def _same_user(one: KernelRecord, other: KernelRecord) -> bool:
+    """Whether the scheduler knows both as workloads of one person."""
+    if one.lease is None or other.lease is None:
+        return False
+    return bool(one.lease.user) and one.lease.user == other.lease.user

@@ -91,7 +91,7 @@ class AgentJournal:
         content = _JournalFile(
             rules=node.rules,
             kernels=[_entry(kernel) for kernel in node.kernels.values()],
-            unacknowledged=list(node.ends.values()),
+            unacknowledged=list(node.unacknowledged.values()),
             usage_outbox=node.usage_outbox,
         )
         try:
@@ -121,7 +121,7 @@ class AgentJournal:
             self._path.replace(self._path.with_suffix(".bad"))
             return []
         node.rules = file.rules
-        node.ends = {body.lease: body for body in file.unacknowledged}
+        node.unacknowledged = {body.lease: body for body in file.unacknowledged}
         node.usage_outbox = file.usage_outbox
         alive = []
         for entry in file.kernels:

@@ -141,8 +141,3 @@ class KernelRecord:
         self.assignment = self.assignment.without_lease()
         self.notice = ReclaimNotice()
         self.memory.bursting = False
-
-    def release_lease_as_idle(self) -> None:
-        """As `drop_lease`; the next cell asks for the same workload again."""
-        self.idle.releasing, self.idle.released_lease = False, self.lease
-        self.drop_lease()

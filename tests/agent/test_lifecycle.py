@@ -111,10 +111,10 @@ def test_a_let_go_is_said_until_it_is_acknowledged_also_after_a_restart():
             await restart_agent(world)
             count = len(let_gos(world))
             await world.until(lambda: len(let_gos(world)) > count, "said again")
-            assert list(world.agent.node.ends) == ["ghost.1/kernel"]
+            assert list(world.agent.node.unacknowledged) == ["ghost.1/kernel"]
             world.scheduler.acknowledges = True
             world.scheduler.end("ghost")
-            await world.until(lambda: not world.agent.node.ends, "acknowledged")
+            await world.until(lambda: not world.agent.node.unacknowledged, "acknowledged")
 
     play(story())
 

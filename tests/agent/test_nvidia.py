@@ -234,7 +234,7 @@ def lease(name, gpu, mib=4000, whole=8000):
 def test_a_process_that_settled_on_a_gpu_is_not_moved_and_not_saved_to_be_moved(tmp_path):
     with devices(tmp_path) as (_, found):
         agent = Agent(AgentConfig("n0", tmp_path), found)
-        assert agent.node.binds(), "nothing is proven yet"
+        assert agent.node.binds_processes(), "nothing is proven yet"
         worker = found.kernel("a", 2)
         kernel = agent.node.open_kernel("a")
         kernel.assignment.lease, kernel.assignment.assigned_gpus, kernel.assignment.bound_gpus = (

@@ -26,9 +26,9 @@ TOTALS = {0: 80, 1: 80}
 
 
 def one(
-    name: str, guarantee: int, *home: int, planned=None, resident: int = 0, **more
+    name: str, guarantee: int, *assigned_gpus: int, planned=None, resident: int = 0, **more
 ) -> PlacedTenant:
-    return PlacedTenant(name, guarantee, home, planned or home, resident, **more)
+    return PlacedTenant(name, guarantee, assigned_gpus, planned or assigned_gpus, resident, **more)
 
 
 CASES = {
@@ -110,21 +110,22 @@ CASES = {
 
 
 @pytest.mark.parametrize(("totals", "lodgers", "request_", "expected"), CASES.values(), ids=CASES)
-def test_landing(totals, lodgers, request_, expected):
-    made = land(totals, lodgers, request_)
-    if expected is not None and expected.home == (1,) and len(lodgers) == 6:
+def test_landing(totals, tenants, request_, expected):
+    made = land(totals, tenants, request_)
+    if expected is not None and expected.gpus == (1,) and len(tenants) == 6:
         assert made is not None
-        assert max(after(totals, lodgers, request_, made).values()) <= 100
+        assert max(after(totals, tenants, request_, made).values()) <= 100
         return
     assert made == expected
 
 
-def after(totals, lodgers, request, made: PlacementMoves) -> dict[int, int]:
+def after(totals, tenants, request, made: PlacementMoves) -> dict[int, int]:
     moved = [
-        PlacedTenant(x.id, x.guarantee, made.moves.get(x.id, x.home), x.planned) for x in lodgers
+        PlacedTenant(x.id, x.guarantee, made.moves.get(x.id, x.assigned_gpus), x.planned)
+        for x in tenants
     ]
     return loads(
-        totals, [*moved, PlacedTenant(request.id, request.guarantee, made.home, request.planned)]
+        totals, [*moved, PlacedTenant(request.id, request.guarantee, made.gpus, request.planned)]
     )
 
 
@@ -136,7 +137,7 @@ def nodes(draw):
     count = draw(st.integers(1, 4))
     totals = dict.fromkeys(range(count), 100)
     free = dict(totals)
-    lodgers: list[PlacedTenant] = []
+    tenants: list[PlacedTenant] = []
     for number in range(draw(st.integers(0, 9))):
         share = draw(st.sampled_from([10, 20, 25, 30, 50, 60, 100]))
         fitting = sorted((gpu for gpu in free if free[gpu] >= share), key=lambda g: (free[g], g))
@@ -144,76 +145,79 @@ def nodes(draw):
             continue
         free[fitting[0]] -= share
         request = PlacementRequest(f"l{number}", share, 1, (fitting[0],))
-        made = land(totals, lodgers, request)
+        made = land(totals, tenants, request)
         assert made is not None
-        lodgers = [
-            PlacedTenant(x.id, x.guarantee, made.moves.get(x.id, x.home), x.planned, x.resident)
-            for x in lodgers
+        tenants = [
+            PlacedTenant(
+                x.id, x.guarantee, made.moves.get(x.id, x.assigned_gpus), x.planned, x.resident
+            )
+            for x in tenants
         ]
-        lodgers.append(
-            PlacedTenant(request.id, share, made.home, request.planned, draw(st.integers(0, 100)))
+        tenants.append(
+            PlacedTenant(request.id, share, made.gpus, request.planned, draw(st.integers(0, 100)))
         )
-        if lodgers and draw(st.booleans()) and len(lodgers) > 2:
-            gone = lodgers.pop(draw(st.integers(0, len(lodgers) - 1)))
+        if tenants and draw(st.booleans()) and len(tenants) > 2:
+            gone = tenants.pop(draw(st.integers(0, len(tenants) - 1)))
             free[gone.planned[0]] += gone.guarantee
-    return totals, lodgers, free
+    return totals, tenants, free
 
 
 @given(nodes(), st.data())
 @settings(max_examples=examples(300), deadline=None)
 def test_what_the_plan_has_room_for_always_finds_a_place_and_nothing_is_over_committed(node, data):
-    totals, lodgers, free = node
+    totals, tenants, free = node
     roomy = [gpu for gpu in free if free[gpu] > 0]
     if not roomy:
         return
     planned = data.draw(st.sampled_from(roomy))
     request = PlacementRequest("new", data.draw(st.integers(1, free[planned])), 1, (planned,))
     for decide in (land, as_planned):
-        made = decide(totals, lodgers, request)
+        made = decide(totals, tenants, request)
         assert made is not None
         assert all(
-            load <= totals[gpu] for gpu, load in after(totals, lodgers, request, made).items()
+            load <= totals[gpu] for gpu, load in after(totals, tenants, request, made).items()
         )
-        assert made == decide(totals, list(reversed(lodgers)), request), (
+        assert made == decide(totals, list(reversed(tenants)), request), (
             "the order of the books does not matter"
         )
-        assert made.moved == sum(x.resident for x in lodgers if x.id in made.moves)
+        assert made.moved == sum(x.resident for x in tenants if x.id in made.moves)
 
 
 @given(nodes())
 @settings(max_examples=examples(200), deadline=None)
 def test_evacuation_is_the_cheapest_of_all_direct_ones(node):
     """Against brute force over every GPU and every way to send its lodgers elsewhere."""
-    totals, lodgers, _ = node
-    if len(totals) < 2 or len(lodgers) > 6:
+    totals, tenants, _ = node
+    if len(totals) < 2 or len(tenants) > 6:
         return
     request = PlacementRequest("whole", 100, 1, (0,))
     best = None
     for target in totals:
-        movers = [x for x in lodgers if target in x.home]
+        movers = [x for x in tenants if target in x.assigned_gpus]
         for homes in itertools.product([g for g in totals if g != target], repeat=len(movers)):
-            moves = {x.id: (home,) for x, home in zip(movers, homes, strict=True)}
+            moves = {x.id: (assigned_gpus,) for x, assigned_gpus in zip(movers, homes, strict=True)}
             if all(
                 load <= 100
                 for load in after(
-                    totals, lodgers, request, PlacementMoves((target,), moves, 0)
+                    totals, tenants, request, PlacementMoves((target,), moves, 0)
                 ).values()
             ):
                 cost = sum(x.resident for x in movers)
                 best = cost if best is None else min(best, cost)
-    made = evacuate(totals, lodgers, request)
+    made = evacuate(totals, tenants, request)
     assert (made.moved if made else None) == best
 
 
 @given(nodes())
 @settings(max_examples=examples(150), deadline=None)
 def test_converging_renames_gpus_at_the_least_cost(node):
-    totals, lodgers, _ = node
-    made = converge(totals, lodgers, None)
+    totals, tenants, _ = node
+    made = converge(totals, tenants, None)
     assert made is not None
     renamings = itertools.permutations(totals)
     assert made.moved == min(
-        sum(x.resident for x in lodgers if names[x.planned[0]] not in x.home) for names in renamings
+        sum(x.resident for x in tenants if names[x.planned[0]] not in x.assigned_gpus)
+        for names in renamings
     )
 
 
@@ -221,22 +225,30 @@ def test_converging_renames_gpus_at_the_least_cost(node):
 @settings(max_examples=examples(150), deadline=None)
 def test_spreading_again_comes_to_an_end(node):
     """Every move lowers the sum of squared loads, so that leases cannot chase each other round."""
-    totals, lodgers, _ = node
+    totals, tenants, _ = node
     for _ in range(100):
         better = next(
-            ((x, home) for x in lodgers if (home := rebalance(totals, lodgers, x.id)) is not None),
+            (
+                (x, assigned_gpus)
+                for x in tenants
+                if (assigned_gpus := rebalance(totals, tenants, x.id)) is not None
+            ),
             None,
         )
         if better is None:
             break
-        before = sum(load**2 for load in loads(totals, lodgers).values())
-        lodgers = [
+        before = sum(load**2 for load in loads(totals, tenants).values())
+        tenants = [
             PlacedTenant(
-                x.id, x.guarantee, better[1] if x is better[0] else x.home, x.planned, x.resident
+                x.id,
+                x.guarantee,
+                better[1] if x is better[0] else x.assigned_gpus,
+                x.planned,
+                x.resident,
             )
-            for x in lodgers
+            for x in tenants
         ]
-        assert sum(load**2 for load in loads(totals, lodgers).values()) < before
+        assert sum(load**2 for load in loads(totals, tenants).values()) < before
     else:
         raise AssertionError("it never ends")
 
@@ -250,5 +262,5 @@ def test_spread_says_none_rather_than_over_commit():
 
 def test_a_large_node_is_decided_within_the_bound():
     totals = dict.fromkeys(range(16), 100)
-    lodgers = [one(f"l{n:02}", 20, n % 16, resident=n) for n in range(48)]
-    assert evacuate(totals, lodgers, PlacementRequest("x", 100, 2, (0, 1))) is not None
+    tenants = [one(f"l{n:02}", 20, n % 16, resident=n) for n in range(48)]
+    assert evacuate(totals, tenants, PlacementRequest("x", 100, 2, (0, 1))) is not None

@@ -123,12 +123,12 @@ def test_eviction_walks_the_same_ladder_and_then_lets_go():
 
 
 def test_what_its_owner_gave_back_is_taken_without_notice():
-    given_back = replace(BUSY, home=(), gives_up=True)
+    given_back = replace(BUSY, assigned_gpus=(), gives_up=True)
     assert decide(NodeSnapshot(TOTALS, (given_back,)), 100).steps == (SuspendStep("a", "a"),)
 
 
 def test_a_mover_leaves_its_old_place_first():
-    mover = replace(IDLE, home=(1,), wants_since=3)
+    mover = replace(IDLE, assigned_gpus=(1,), wants_since=3)
     totals = {0: 80, 1: 80}
     assert decide(NodeSnapshot(totals, (mover,)), 0).steps == (
         SuspendStep("a", "a"),
@@ -152,9 +152,11 @@ def situations(draw):
         homes = [gpu for gpu in GPUS if room[gpu] >= guarantee]
         if not homes:
             continue
-        home = draw(st.sampled_from(homes))
-        room[home] -= guarantee
-        place = draw(st.sampled_from([home, home, home, 1 - home]))
+        assigned_gpus = draw(st.sampled_from(homes))
+        room[assigned_gpus] -= guarantee
+        place = draw(
+            st.sampled_from([assigned_gpus, assigned_gpus, assigned_gpus, 1 - assigned_gpus])
+        )
         held = draw(st.integers(0, physical[place]))
         suspended = draw(st.booleans()) and held == 0
         physical[place] -= held
@@ -164,7 +166,7 @@ def situations(draw):
                 f"k{number}",
                 guarantee,
                 80,
-                (home,),
+                (assigned_gpus,),
                 {place: held} if held else {},
                 (draw(st.integers(1, 80)),) if suspended else (),
                 draw(st.booleans()),
@@ -187,10 +189,10 @@ def situations(draw):
 
 @given(situations())
 @settings(max_examples=examples(600), deadline=None)
-def test_promises(situation):
+def test_promises(snapshot):
     now = 100
-    decision = decide(situation, now)
-    by_id = {one.id: one for one in situation.occupants}
+    decision = decide(snapshot, now)
+    by_id = {one.id: one for one in snapshot.tenants}
     touched = [
         step
         for step in decision.steps
@@ -219,47 +221,47 @@ def test_promises(situation):
 
 @given(situations())
 @settings(max_examples=examples(600), deadline=None)
-def test_one_byte_is_promised_once(situation):
+def test_one_byte_is_promised_once(snapshot):
     """All who are admitted at one moment fit beside everyone who holds memory, and beside each
     other.
     """
-    admitted = {step.id for step in decide(situation, 100).steps if isinstance(step, AdmitStep)}
+    admitted = {step.id for step in decide(snapshot, 100).steps if isinstance(step, AdmitStep)}
     for gpu, total in GPUS.items():
         taken = 0
-        for one in situation.occupants:
+        for one in snapshot.tenants:
             taken += (
                 max(one.need(gpu), one.holds(gpu))
-                if one.id in admitted and gpu in one.home and not one.is_away()
+                if one.id in admitted and gpu in one.assigned_gpus and not one.is_away()
                 else one.holds(gpu)
             )
         if any(
-            one.id in admitted and gpu in one.home and not one.is_away()
-            for one in situation.occupants
+            one.id in admitted and gpu in one.assigned_gpus and not one.is_away()
+            for one in snapshot.tenants
         ):
             assert taken <= total
 
 
 @given(situations())
 @settings(max_examples=examples(300), deadline=None)
-def test_the_decision_does_not_depend_on_the_order_of_the_books(situation):
+def test_the_decision_does_not_depend_on_the_order_of_the_books(snapshot):
     def shown(made):
         return sorted(map(repr, made.steps)), made.deadline
 
-    assert shown(decide(situation, 100)) == shown(
-        decide(replace(situation, occupants=tuple(reversed(situation.occupants))), 100)
+    assert shown(decide(snapshot, 100)) == shown(
+        decide(replace(snapshot, tenants=tuple(reversed(snapshot.tenants))), 100)
     )
 
 
 @given(situations())
 @settings(max_examples=examples(300), deadline=None)
-def test_caps_never_promise_what_runs_elsewhere(situation):
+def test_caps_never_promise_what_runs_elsewhere(snapshot):
     """What one kernel may add leaves untouched what the others hold and what is guaranteed to those
     who run.
     """
-    allowed = caps(situation)
-    for one in situation.occupants:
-        for gpu, cap in zip(one.home, allowed[one.id], strict=True):
-            others = sum(other.claim(gpu) for other in situation.occupants if other.id != one.id)
+    allowed = caps(snapshot)
+    for one in snapshot.tenants:
+        for gpu, cap in zip(one.assigned_gpus, allowed[one.id], strict=True):
+            others = sum(other.claim(gpu) for other in snapshot.tenants if other.id != one.id)
             assert 0 <= cap <= one.limit
             runs = one.running and not one.suspended
             assert (
@@ -272,12 +274,12 @@ def test_caps_never_promise_what_runs_elsewhere(situation):
 @given(situations())
 @settings(max_examples=examples(300), deadline=None)
 def test_caps_keep_what_is_promised_for_those_who_wait_and_what_is_guaranteed_to_those_who_run(
-    situation,
+    snapshot,
 ):
-    waiting = [one.id for one in situation.occupants if one.wants_since is not None]
-    plain, kept = caps(situation), caps(situation, (), waiting)
-    for one in situation.occupants:
-        for gpu, before, after in zip(one.home, plain[one.id], kept[one.id], strict=True):
+    waiting = [one.id for one in snapshot.tenants if one.wants_since is not None]
+    plain, kept = caps(snapshot), caps(snapshot, (), waiting)
+    for one in snapshot.tenants:
+        for gpu, before, after in zip(one.assigned_gpus, plain[one.id], kept[one.id], strict=True):
             assert after <= before
             if one.running and not one.suspended:
                 assert after >= min(one.limit, one.share(gpu))

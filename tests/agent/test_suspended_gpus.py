@@ -85,7 +85,7 @@ def test_nobody_is_let_in_beside_a_kernel_that_has_not_heard_from_the_new_agent(
                 await world.until(lambda: world.record("b").gate.waiting, "it asks")
                 await world.until(
                     lambda: (
-                        world.agent.node.planned
+                        world.agent.node.has_plan
                         and not any(world.record(one).memory.transit for one in "ab")
                     ),
                     "settled",

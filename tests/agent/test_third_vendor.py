@@ -98,7 +98,7 @@ def test_memory_of_other_processes_is_not_offered(installed):
     async def story():
         async with FileNode() as node:
             (node.state_dir / "file-gpus" / "0" / str(os.getpid())).write_text(str(4 * GIB))
-            await node.until(lambda: node.agent.node.offered()[0] == 12 * GIB, "it is counted")
+            await node.until(lambda: node.agent.node.available()[0] == 12 * GIB, "it is counted")
 
     play(story())
 

@@ -102,7 +102,7 @@ def rungs(world: World) -> dict[str, int]:
         (Counter(body.rungs) for body in world.scheduler.heard if isinstance(body, UsageReport)),
         Counter(),
     )
-    return dict(told + world.agent.node.rungs)
+    return dict(told + world.agent.node.reclaims)
 
 
 def test_what_an_owner_wants_themselves_is_no_rung_of_the_ladder():

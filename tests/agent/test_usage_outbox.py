@@ -17,13 +17,13 @@ def test_one_report_is_under_way_until_it_is_taken():
     assert usage_outbox.begin()
     usage_outbox.row("a").held_ms += 7
     assert not usage_outbox.begin()
-    assert [(row.lease, row.held_ms) for row in usage_outbox.under_way()] == [("a", 5)]
-    assert not usage_outbox.taken(usage_outbox.life, 2)
-    assert not usage_outbox.taken("another", 1)
-    assert usage_outbox.taken(usage_outbox.life, 1)
-    assert not usage_outbox.taken(usage_outbox.life, 1)
+    assert [(row.lease, row.held_ms) for row in usage_outbox.in_flight()] == [("a", 5)]
+    assert not usage_outbox.acknowledged(usage_outbox.life, 2)
+    assert not usage_outbox.acknowledged("another", 1)
+    assert usage_outbox.acknowledged(usage_outbox.life, 1)
+    assert not usage_outbox.acknowledged(usage_outbox.life, 1)
     assert usage_outbox.begin()
-    assert [(usage_outbox.number, row.held_ms) for row in usage_outbox.under_way()] == [(2, 7)]
+    assert [(usage_outbox.number, row.held_ms) for row in usage_outbox.in_flight()] == [(2, 7)]
 
 
 def told(world: World) -> list[UsageReport]:

@@ -1,0 +1,73 @@
+"""Configuration of one agent, and how it sends messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from jupyter_gpushare.messages import FromAgent, ToKernel, ToServer
+
+__all__ = ["AgentConfig", "AgentPorts"]
+
+PUBLIC_DIR = Path("/run/gpushare")
+"""Where the socket is when all users of the machine are served."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """Times are in ms, amounts in MiB.
+
+    `host_memory_mib`: how much host memory saved GPU memory may use in all (None: no limit).
+    `host_reserve_mib`: how much must stay free (None: a twentieth of the machine's memory).
+    """
+
+    node: str
+    state_dir: Path
+    socket: Path | None = None
+    grace_ms: int = 7_000
+    kill_after_ms: int = 250
+    drain_ms: int = 10_000
+    notice_ms: int | None = None
+    min_notice_ms: int = 5_000
+    host_memory_mib: int | None = None
+    host_reserve_mib: int | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    users: Literal["own", "all"] = "own"
+    """Whose kernels and Jupyter servers are served: those of the agent's own user, or of every unix
+    user of the machine (needs root).
+    """
+    run_commands: Literal["own", "users", "off"] = "own"
+    """Which commands (batch work) run here: those of the agent's own user, those of every user as
+    that unix user (needs root), or none.
+    """
+
+    def socket_path(self) -> Path:
+        """Where kernels and servers connect."""
+        return self.socket or (PUBLIC_DIR if self.users == "all" else self.state_dir) / "agent.sock"
+
+    def public_dir(self) -> Path:
+        """The folder for files that kernels and servers read: beside the socket when all users are
+        served, because the state directory is closed to them.
+        """
+        return self.socket_path().parent if self.users == "all" else self.state_dir
+
+
+class AgentPorts(Protocol):
+    """How the agent sends messages. Sending never blocks and never fails: what cannot be delivered
+    is dropped, and the state is sent again when the peer is back.
+    """
+
+    def to_kernel(self, kernel_id: str, body: ToKernel) -> bool:
+        """False when the kernel is not connected."""
+
+    def to_server(self, server: str, body: ToServer) -> bool:
+        """False when that server is not connected."""
+
+    def to_servers(self, body: ToServer) -> None:
+        """To every connected server, of all users."""
+
+    def to_scheduler(self, body: FromAgent) -> bool:
+        """False when the link is down."""
