@@ -65,7 +65,7 @@ def test_an_image_that_cannot_come_back_means_a_restart_with_a_clear_word():
             a = world.server.kernels["a"]
             a.start("result = 1")
             await world.until(lambda: world.server.relaunches, "relaunched")
-            assert "cannot be brought back" in " ".join(
+            assert "cannot be restored" in " ".join(
                 message for _, kind, message in world.scheduler.events if kind == "lost"
             )
             await world.until(lambda: "reattached" in world.scheduler.kinds("a"), "reattached")

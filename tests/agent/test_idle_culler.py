@@ -107,7 +107,7 @@ def test_the_gpu_is_given_back_and_asked_for_again_by_the_next_cell():
             assert gone.held
             assert not gone.ended
             assert "projects.vision.rules.idle.release" in gone.message
-            assert any("given back" in message for message in messages(world, "notice")), (
+            assert any("will be released" in message for message in messages(world, "notice")), (
                 "announced"
             )
             world.server.send(

@@ -463,7 +463,7 @@ def test_a_kernel_without_a_gate_gets_its_place_made_free_and_counts_as_running(
             await world.attached("r")
             assert world.used() == {0: 0}
             said = await a.hear("waits", a.start("result = 1"))
-            assert "a running notebook inside the share that is guaranteed" in said["waits"]
+            assert "a running notebook uses its guaranteed memory" in said["waits"]
             process.kill()
             await process.wait()
 

@@ -109,7 +109,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("totals", "lodgers", "request_", "expected"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("totals", "tenants", "request_", "expected"), CASES.values(), ids=CASES)
 def test_landing(totals, tenants, request_, expected):
     made = land(totals, tenants, request_)
     if expected is not None and expected.gpus == (1,) and len(tenants) == 6:
@@ -186,7 +186,7 @@ def test_what_the_plan_has_room_for_always_finds_a_place_and_nothing_is_over_com
 @given(nodes())
 @settings(max_examples=examples(200), deadline=None)
 def test_evacuation_is_the_cheapest_of_all_direct_ones(node):
-    """Against brute force over every GPU and every way to send its lodgers elsewhere."""
+    """Against brute force over every GPU and every way to send its tenants elsewhere."""
     totals, tenants, _ = node
     if len(totals) < 2 or len(tenants) > 6:
         return

@@ -248,9 +248,9 @@ def test_a_cell_that_waits_for_its_own_memory_is_told_how_much_comes_back():
             assert (await a.ask("suspend"))["body"]["state"] == "suspended"
             cell = asyncio.ensure_future(a.run("result = 1"))
             told = await world.until(
-                lambda: "Bringing" in world.record("a").gate.text and world.record("a").gate.text
+                lambda: "Restoring" in world.record("a").gate.text and world.record("a").gate.text
             )
-            assert told == "Bringing 10 GiB of saved GPU memory back."
+            assert told == "Restoring 10 GiB of saved GPU memory."
             assert (await cell)["result"] == 1
 
     play(story())

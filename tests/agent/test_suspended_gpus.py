@@ -180,7 +180,7 @@ def test_on_an_instance_beside_whole_gpus_nobody_tries_to_save_and_whoever_has_t
             kinds = [kind for kind, _ in events]
             assert kinds.index("notice") < kinds.index("killed")
             assert "suspended" not in kinds
-            assert "is lost, because it cannot be saved here" in dict(events)["notice"]
+            assert "cannot be saved here and will be lost" in dict(events)["notice"]
             assert "MIG instances" in dict(events)["killed"]
 
     play(story())
@@ -226,7 +226,7 @@ def test_whoever_waits_for_a_copy_that_hangs_is_told_of_what_for_how_long_and_un
             assert "60.2 GiB" in world.record("b").gate.text
             await world.until(
                 lambda: (
-                    "at it for 2 s; if it does not answer, it is given up after 4 s"
+                    "busy for 2 s. If it does not respond, the copy is abandoned after 4 s"
                     in world.record("b").gate.text
                 ),
                 "and how long",

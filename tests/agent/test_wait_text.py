@@ -13,10 +13,10 @@ def test_a_move_says_where_to_and_claims_no_reason_of_its_own():
     said = EventText("simulated GPU").moved((0,), (1,), None)
     assert (
         said
-        == "Moved from simulated GPU 0 to simulated GPU 1, where there is more room; nothing is lost."
+        == "Moved from simulated GPU 0 to simulated GPU 1, which has more room. Nothing was lost."
     )
 
 
 def test_a_move_for_somebody_says_for_whom():
     said = EventText("GPU").moved((0,), (1,), KernelRecord("k"))
-    assert said == "Moved from GPU 0 to GPU 1 to make room for another workload; nothing is lost."
+    assert said == "Moved from GPU 0 to GPU 1 to make room for another workload. Nothing was lost."

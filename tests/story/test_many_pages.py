@@ -55,7 +55,7 @@ def test_an_operator_sees_who_borrowed_waited_and_was_suspended(world):
     first.ok("from jupyter_gpushare import simgpu; held = simgpu.alloc('70GiB')")
     eventually(
         lambda: metrics(server)["lease_memory_bytes{kind=borrowed}"] == 30 * GIB,
-        "30 GiB are borrowed",
+        "30 GiB above its share",
     )
     second.ok("from jupyter_gpushare import simgpu; held = simgpu.alloc('40GiB'); simgpu.busy(0.5)")
     second.ok("del held")

@@ -179,7 +179,7 @@ def test_what_strangers_hold_is_waited_for_and_never_taken(played):
     a = server.notebook("half", "a.ipynb")
     cell = a.submit(WRITE.format(size=3 * GIB, text="of-a"))
     eventually(
-        lambda: "outside of the notebooks hold 6.2" in (a.view["cell_waits"] or ""),
+        lambda: "Other processes use 6.2" in (a.view["cell_waits"] or ""),
         "its cell waits, and says for what",
     )
     assert stranger.is_alive()
