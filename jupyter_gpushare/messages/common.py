@@ -162,3 +162,5 @@ class KernelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     project: str | None = None
     node_pools: list[str] | str | None = None
     priority_class: str | int | None = None
+    queue_anyway: bool = False
+    """Queue a request that no node can run now, in place of an error."""

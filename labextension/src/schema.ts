@@ -175,6 +175,7 @@ export interface KernelRequest {
   project?: string | null;
   node_pools?: string[] | string | null;
   priority_class?: string | number | null;
+  queue_anyway?: boolean;
 }
 
 /** One kernel at one time: GPU memory in MiB, the share in GPUs (null: none, or requested as memory), utilization 0..1. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.kernel.magics.verbs import VERBS
 from jupyter_gpushare.messages import KernelRequest, convert
 from jupyter_gpushare.server_extension.kernels.request import checked
 
@@ -152,3 +153,44 @@ def test_unloaded_the_cells_no_longer_ask_and_loaded_again_they_do(agent, notebo
     nb.run("%load_ext jupyter_gpushare")
     nb.run("3")
     assert agent.hear("cell_start")
+
+
+HELP = {
+    "%gpu --help": ("usage: %gpu [VERB]", "release the GPU", "%gpu request 0.5"),
+    "%gpu -h": ("usage: %gpu [VERB]",),
+    "%gpu request --help": (
+        "usage: %gpu request",
+        "--memory SIZE",
+        "--queue-anyway",
+        "%gpu request 0.5",
+    ),
+    "%gpu what-if 0.5 --help": ("usage: %gpu what-if", "Show whether a request would start now"),
+    "%gpu release -h": ("usage: %gpu release", "%gpu release"),
+    "%gpu history --help": ("--minutes N", "%gpu history --minutes 15"),
+    "%%gpu --help\nraise SystemError": ("usage: %%gpu", "%%gpu 1"),
+}
+
+
+def test_every_verb_has_usage_with_options_examples_and_a_link(agent, notebook):
+    nb = notebook()
+    for cell, words in HELP.items():
+        result = nb.run(cell)
+        assert result.ok, cell
+        for expected in (*words, "examples:", "Documentation: docs/reference/notebook.md"):
+            assert expected in result.text, cell
+    for verb in VERBS:
+        assert f"usage: %gpu {verb}" in nb.run(f"%gpu {verb} --help").text
+    pager = nb.run("%gpu?").reply["payload"][0]["data"]["text/plain"]
+    assert "usage: %gpu [VERB]" in pager
+    assert "ask" not in agent.heard_kinds(), "help needs no answer"
+
+
+def test_a_request_may_stay_in_the_queue_although_no_node_can_run_it(agent, notebook):
+    asked = []
+    agent.answers["request"] = lambda body: asked.append(body) or {"kernel": agent.kernel}
+    nb = notebook()
+    assert nb.run("%gpu request 3 --queue-anyway --no-wait").ok
+    assert nb.run(
+        "from jupyter_gpushare import gpu\ngpu.request(3, queue_anyway=True, wait=False);"
+    ).ok
+    assert asked == [{"gpu": "3", "queue_anyway": True}, {"gpu": 3, "queue_anyway": True}]

@@ -9,7 +9,7 @@ from typing import Final
 
 __all__ = ["DOCS", "OVERVIEW", "SUMMARIES"]
 
-DOCS: Final = "docs/reference/notebook.md in the documentation of jupyter-gpushare"
+DOCS: Final = "docs/reference/notebook.md in the jupyter-gpushare repository"
 SUMMARIES: Final = {
     "status": "show the share of this notebook (also `%gpu` alone)",
     "request": "request a GPU, or change the share, and wait for it",
