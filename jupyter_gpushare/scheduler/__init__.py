@@ -5,6 +5,7 @@ service, which updates state and database in one transaction. Each package impor
 it:
 
     app, embedded    the two programs: a process of its own; inside a Jupyter server
+    app_config       options of the stand-alone process
     http             HTTP, WebSockets, unix sockets, and the address that a standby holds
     hub_integration  a scheduler whose users JupyterHub knows
     server           builds the service from its parts, starts and stops it

@@ -26,8 +26,8 @@ def node(name: str = "n0", gpus: int = 2) -> m.NodeReport:
 
 
 class FakeAgent:
-    """Does what it is told, at once: attaches what is wanted, lets go what is to go. Keeps what it
-    holds over links that break.
+    """Obeys at once: attaches granted leases, releases others. Keeps its leases when the connection
+    breaks.
 
     `told`: every lease that it was ever told to hold, so that a test can compare with what the
     scheduler remembers.
@@ -46,7 +46,7 @@ class FakeAgent:
 
     @asynccontextmanager
     async def linked(self, client: SchedulerClient) -> AsyncIterator[AgentLink]:
-        """Its link, from the hello on; orders are obeyed until the block ends or the link breaks."""
+        """Its connection after the hello; orders are obeyed until the block or connection ends."""
         async with client.agent_link() as link:
             await link.send(
                 m.AgentHello(
@@ -78,18 +78,18 @@ class FakeAgent:
             )
 
     async def until_taken(
-        self, link: AgentLink, client: SchedulerClient, *, patience: float = 30.0
+        self, link: AgentLink, client: SchedulerClient, *, timeout_s: float = 30.0
     ) -> None:
         """Everything that was used is on the scheduler's disk."""
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(timeout_s):
             while self.tally.sent or self.tally.rows:
                 await self.report(link)
                 await client.usage()  # who asks makes it write: no need to wait for a tick
                 await asyncio.sleep(0.01)
 
-    async def until(self, seen: object, *, patience: float = 20.0) -> None:
+    async def until(self, seen: object, *, timeout_s: float = 20.0) -> None:
         """Waits until this is so."""
-        async with asyncio.timeout(patience), self.changed:
+        async with asyncio.timeout(timeout_s), self.changed:
             await self.changed.wait_for(seen)  # type: ignore[arg-type]
 
     async def _obey(self, link: AgentLink) -> None:

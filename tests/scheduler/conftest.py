@@ -1,4 +1,4 @@
-"""Both databases for whoever asks for `database`: the same test runs on SQLite and, in `make test`,
+"""Both databases for tests with the fixture `database`: they run on SQLite and, in `make test`,
 on PostgreSQL.
 """
 
@@ -49,9 +49,7 @@ def kept_postgresql(cluster: Cluster) -> Iterator[Database]:
 
 @pytest.fixture(params=BOTH)
 def on_both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every house that the test opens keeps its things in SQLite, and then, in the same test again,
-    in PostgreSQL.
-    """
+    """The test runs with servers on SQLite, and again on PostgreSQL."""
     if request.param == "postgresql":
         monkeypatch.setattr(
             running_server, "db_url", cleared(request.getfixturevalue("kept_postgresql")).url
@@ -60,9 +58,7 @@ def on_both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(scope="module", params=BOTH)
 def module_db_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """For a house that all tests of a module knock at: None, its own SQLite file; and then, in the
-    same tests again, PostgreSQL.
-    """
+    """Database of a module's server: None, its own SQLite file; then PostgreSQL."""
     if request.param == "sqlite":
         yield None
         return

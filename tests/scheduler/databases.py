@@ -27,7 +27,7 @@ from jupyter_gpushare.scheduler.store.integrity_check import problems_in
 from jupyter_gpushare.scheduler.store.schema import metadata
 from jupyter_gpushare.scheduler.store.store import Store
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Cluster:
             "stdout": subprocess.PIPE,
             "stderr": subprocess.STDOUT,
         }
-        done = subprocess.run(whole, cwd="/", timeout=PATIENCE_S, check=False, **pipes)
+        done = subprocess.run(whole, cwd="/", timeout=TIMEOUT_S, check=False, **pipes)
         assert done.returncode == 0, done.stdout.decode()
 
     def make(self) -> None:
@@ -167,7 +167,7 @@ def cleared(database: Database) -> Database:
     with engine.begin() as connection:
         connection.exec_driver_sql(
             "SET lock_timeout = '10s'"
-        )  # a house that an earlier test left open would make us wait for ever
+        )  # a server that an earlier test left open would block forever
         for table in metadata.sorted_tables:
             connection.execute(table.delete())
     return database
@@ -192,7 +192,7 @@ def used_in(url: str) -> int:
 
 
 def check_invariants(url: str) -> None:
-    """What must be true of every database at every moment, as `jupyter gpushare db check` says it."""
+    """Invariants of every database at every moment: those of `jupyter gpushare db check`."""
     engine = open_engine(url)
     try:
         assert problems_in(engine) == []

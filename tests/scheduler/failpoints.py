@@ -53,7 +53,7 @@ class Points:
     def around(
         self, owner: type, method: str, name: Callable[..., str], *, is_command: bool = False
     ) -> None:
-        """A point before and one after each call; `is_command`: points inside are named after it."""
+        """A point before and after each call; `is_command`: points inside are named after it."""
         real = getattr(owner, method)
 
         @functools.wraps(real)

@@ -1,4 +1,4 @@
-"""What people and a node know of a scheduler that is killed, and what must be true of the next one."""
+"""What users and a node know of a killed scheduler, and invariants of the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real house behind a real HTTP server on a free port, with clients of every scope."""
+"""A real server with an HTTP listener on a free port, and clients of every scope."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ departments:
   - {name: research, pools: {default: {gpu: {quota: 2}}}}
 projects:
   - {name: vision, department: research, members: [alice], pools: {default: {gpu: {quota: 1}}}}
-  - {name: language, department: research, members: [bob, "group:night"], pools: {default: {gpu: {quota: 1}}}}
+  - name: language
+    department: research
+    members: [bob, "group:night"]
+    pools: {default: {gpu: {quota: 1}}}
 """
 
 
 db_url: str | None = None
-"""The database of every house that is opened here; None: its own, an SQLite file in its folder. The
-fixture `on_both` sets it.
+"""The database of every server here; None: an SQLite file in its folder. Set by `on_both`.
 """
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
 
-PATIENCE_S = 30
+TIMEOUT_S = 30
 
 
 @dataclass
@@ -93,12 +93,12 @@ class ForkServer:
 
     def _next(self, what: tuple[str, ...]) -> dict[str, Any]:
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE_S)
-        assert ready, f"waited {PATIENCE_S} s for {what}"
+        ready, _, _ = select.select([self._process.stdout], [], [], TIMEOUT_S)
+        assert ready, f"waited {TIMEOUT_S} s for {what}"
         return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
-        """Ends the nursery and a child that is left."""
+        """Ends the fork server and its child."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
@@ -106,8 +106,7 @@ class ForkServer:
             stream.close()
 
 
-# -- inside the nursery's process
-# ---------------------------------------------------------------------------------------------------
+# -- inside the fork server's process
 
 
 def _tell(**what: Any) -> None:

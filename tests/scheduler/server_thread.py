@@ -1,4 +1,4 @@
-"""A house with its server in a thread of its own, for tools that wait for their answers."""
+"""A server in its own thread, for blocking test tools."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.scheduler.running_server import RunningServer, open_server
 
 
 class ServerThread:
-    """`url`, `admin_token`, and `run` for what must be done on the house's own loop."""
+    """`url`, `admin_token`, and `run` for coroutines on the server's loop."""
 
     def __init__(self, running: RunningServer, loop: asyncio.AbstractEventLoop) -> None:
         self.running, self._loop = running, loop
         self.url, self.admin_token = running.url, running.admin_token
 
     def run(self, question: Any) -> Any:
-        """Asks a coroutine of the house's loop, and waits for it."""
+        """Runs a coroutine on the server's loop and waits for its result."""
         return asyncio.run_coroutine_threadsafe(question, self._loop).result(60)
 
     def is_alive(self) -> bool:
@@ -43,10 +43,10 @@ def server_in_thread(folder: Path, **options: Any) -> Iterator[ServerThread]:
             ready.set()
             await asyncio.to_thread(over.wait)
 
-    thread = threading.Thread(target=lambda: asyncio.run(live()), name="house")
+    thread = threading.Thread(target=lambda: asyncio.run(live()), name="server")
     thread.start()
     try:
-        assert ready.wait(30), "the house did not start"
+        assert ready.wait(30), "the server did not start"
         yield started[0]
     finally:
         over.set()

@@ -24,17 +24,17 @@ from tests.tcp_delay import keeps_back
 
 pytestmark = pytest.mark.usefixtures("on_both")
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 Story = Callable[[RunningServer, SchedulerClient], Awaitable[None]]
 
 
 def play(folder: Path, story: Story) -> None:
-    """The story in a house with the demo's policy and two GPUs' worth of quota."""
+    """Runs the story on a server with the demo's policy and a quota of two GPUs."""
 
     async def played() -> None:
         async with open_server(folder, policy=default_demo_policy(2)) as running:
             client = running.admin
-            await asyncio.wait_for(story(running, client), PATIENCE_S)
+            await asyncio.wait_for(story(running, client), TIMEOUT_S)
             client.transport.close()
 
     asyncio.run(played())
@@ -120,7 +120,7 @@ def test_a_silent_agent_stops_nobody(tmp_path: Path):
     play(tmp_path, story)
 
 
-def test_a_second_agent_of_a_node_takes_over_and_the_first_is_told_nothing_more(tmp_path: Path):
+def test_a_second_agent_of_a_node_takes_over_and_the_first_gets_no_more_orders(tmp_path: Path):
     async def story(running: RunningServer, client: SchedulerClient) -> None:
         first, second = FakeAgent(), FakeAgent()
         async with first.linked(client):
@@ -136,7 +136,7 @@ def test_a_second_agent_of_a_node_takes_over_and_the_first_is_told_nothing_more(
     play(tmp_path, story)
 
 
-def test_an_orphan_is_let_go_and_what_both_know_survives_a_broken_link(tmp_path: Path):
+def test_an_orphaned_lease_is_released_and_what_both_know_survives_a_broken_link(tmp_path: Path):
     async def story(running: RunningServer, client: SchedulerClient) -> None:
         agent = FakeAgent()
         async with agent.linked(client):
@@ -154,7 +154,6 @@ def test_an_orphan_is_let_go_and_what_both_know_survives_a_broken_link(tmp_path:
 
 
 # -- lies
-# -----------------------------------------------------------------------------------------------------------------------------
 
 GARBAGE = (
     b"",
@@ -302,7 +301,7 @@ def test_what_an_agent_cannot_know_is_not_taken(tmp_path: Path):
 
 
 async def tell_lies(client: SchedulerClient, liar: FakeAgent, dice: random.Random) -> None:
-    """Until it is shown the door, or has nothing more to say."""
+    """Until its session ends or its messages are sent."""
     liar.plan = None
     async with liar.linked(client) as link:
         await liar.until(lambda: liar.holds)

@@ -228,7 +228,7 @@ def test_one_sees_who_one_is_and_everybodys_place(tmp_path: Path):
 
 
 def test_the_first_token_is_made_before_there_is_a_scheduler(tmp_path: Path):
-    """Whoever may write to the database is an admin."""
+    """Anyone who can write to the database is an admin."""
     made = gpushare(
         "token", "create", "first", "--scope", "admin", "--state-dir", tmp_path / "state"
     )

@@ -15,7 +15,7 @@ from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy, p
 from jupyter_gpushare.scheduler.state.audit import entries
 from jupyter_gpushare.scheduler.store import schema
 from tests.scheduler.databases import Database, check_invariants
-from tests.scheduler.test_service import ADMIN, ALICE, SchedulerHarness
+from tests.scheduler.scheduler_harness import ADMIN, ALICE, SchedulerHarness
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_link_that_stays_broken_makes_the_node_not_ready_and_silence_has_the_l
     assert state(scheduler, "b") == ("running", None)
 
 
-def test_one_ill_gpu_is_left_out_and_the_others_go_on(scheduler: SchedulerHarness):
+def test_one_unhealthy_gpu_is_excluded_and_the_others_stay_in_use(scheduler: SchedulerHarness):
     healthy = scheduler.node()
     ill = replace(
         healthy,

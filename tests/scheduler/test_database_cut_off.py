@@ -25,7 +25,7 @@ from tests.scheduler.proxy import RoughNetwork
 from tests.scheduler.scheduler_forks import Child, ForkServer
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 60
+TIMEOUT_S = 60
 SECOND = 1000
 
 
@@ -93,7 +93,7 @@ class Person:
     async def until_answered(self, more: int = 5) -> None:
         """So often from now on."""
         goal = self.answers + more
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while self.answers < goal:
                 await asyncio.sleep(0.02)
 
@@ -141,7 +141,7 @@ async def agreed(node: Node, client: SchedulerClient) -> None:
             if pod.lease is not None
         }
 
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while set(node.holds) != await leases():
             await asyncio.sleep(0.05)
         node.is_held = True
@@ -184,7 +184,7 @@ def test_the_database_goes_away_and_comes_back(
                 refusals = len(person.refusals)
                 await asyncio.to_thread(cluster.stop, "immediate")
                 try:
-                    async with asyncio.timeout(PATIENCE_S):
+                    async with asyncio.timeout(TIMEOUT_S):
                         while len(person.refusals) == refusals:
                             await asyncio.sleep(0.02)
                 finally:

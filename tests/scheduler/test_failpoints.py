@@ -28,7 +28,7 @@ from tests.scheduler.kill_invariants import Told, asking, check
 from tests.scheduler.scheduler_forks import Child, DidNotStart, ForkServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-PATIENCE_S = 60
+TIMEOUT_S = 60
 EVERY_POINT = "GPUSHARE_KILLS" in os.environ
 """Also on PostgreSQL. Without it only those that have to do with the database are tried there: what
 is said to whom is the same code.
@@ -119,9 +119,7 @@ class Lives:
         listeners = asyncio.create_task(self.listener.listen(child.client()))
         walking = asyncio.create_task(self.way(client))
         dying = asyncio.create_task(asyncio.to_thread(self.fork_server.expect, "died"))
-        await asyncio.wait(
-            {walking, dying}, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait({walking, dying}, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         has_walked = walking.done() and walking.exception() is None
         if has_walked:  # what the scheduler does when its agent has left comes after it
             await asyncio.wait({dying}, timeout=10)

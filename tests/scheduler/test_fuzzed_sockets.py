@@ -135,11 +135,13 @@ def server(
         yield made
 
 
-def say(server: ServerThread, door: str, frames: list[bytes], *, text: bool, hello: bool) -> None:
+def say(
+    server: ServerThread, socket_path: str, frames: list[bytes], *, text: bool, hello: bool
+) -> None:
     """Says all of it, as long as it is listened to, and reads what is answered while there is
     something.
     """
-    url = f"ws{server.url[4:]}/api/v1/{door}"
+    url = f"ws{server.url[4:]}/api/v1/{socket_path}"
     wire = websocket.create_connection(
         url, timeout=20, header={"Authorization": f"Bearer {server.admin_token}"}
     )

@@ -1,5 +1,5 @@
 """Garbage is looked for everywhere when as many have ended as live, not more often; and what has
-ended is let go in the end.
+ended is collected in the end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_after_an_hour_it_looks_everywhere_in_any_case(counted: tuple[GcTuning, 
     assert [garbage.tick() for _ in range(LONGEST)].count(True) == 1
 
 
-def test_what_is_kept_is_set_aside_and_what_has_ended_is_let_go(
+def test_what_is_kept_is_set_aside_and_what_has_ended_is_collected(
     counted: tuple[GcTuning, list[int]],
 ):
     garbage, counts = counted
@@ -61,7 +61,7 @@ def test_what_is_kept_is_set_aside_and_what_has_ended_is_let_go(
     assert seen() is None
 
 
-def test_what_is_new_is_let_go_at_once(counted: tuple[GcTuning, list[int]]):
+def test_what_is_new_is_collected_at_once(counted: tuple[GcTuning, list[int]]):
     garbage, _ = counted
     garbage.tick()
     seen = weakref.ref(Thing())

@@ -1,4 +1,4 @@
-"""The service's own SQLite: one sync for many commits, and nobody is told of anything before it is
+"""The service's own SQLite: one sync for many commits, and nothing is announced before it is
 on disk. The disk is slow, or fails.
 """
 
@@ -23,7 +23,7 @@ from jupyter_gpushare.scheduler.store.store import Store
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.running_server import asking, open_server
 
-PATIENCE_S = 20
+TIMEOUT_S = 20
 
 
 class SlowDisk:
@@ -42,7 +42,7 @@ class SlowDisk:
     def sync(self, handle: int) -> None:
         copy = self._copy() if self.source is not None else None
         self.begun.release()
-        assert self.open.wait(PATIENCE_S)
+        assert self.open.wait(TIMEOUT_S)
         if self.broken:
             raise OSError(errno.EIO, "Input/output error")
         self.real(handle)
@@ -69,14 +69,14 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
 
 
 async def till(is_so: object, *args: object) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not is_so(*args):  # type: ignore[operator]
             await asyncio.sleep(0.01)
 
 
-def test_nothing_is_told_before_it_is_on_disk(tmp_path: Path, slow_disk: SlowDisk):
+def test_nothing_is_announced_before_it_is_on_disk(tmp_path: Path, slow_disk: SlowDisk):
     """Neither to who asked, nor to who listens, nor to the agent, nor to who looks; but whether the
-    service lives is told.
+    service lives is reported.
     """
 
     async def story() -> None:
@@ -140,8 +140,8 @@ def test_many_commits_share_a_sync(tmp_path: Path, slow_disk: SlowDisk):
 
 
 def test_a_disk_that_fails_ends_the_service(tmp_path: Path, slow_disk: SlowDisk):
-    """What of the last commits will be there after a power cut, nobody knows: nothing is told,
-    nothing more is committed.
+    """Which of the last commits survive a power cut is unknown: nothing is announced
+    or committed any more.
     """
 
     async def story() -> None:
@@ -151,7 +151,7 @@ def test_a_disk_that_fails_ends_the_service(tmp_path: Path, slow_disk: SlowDisk)
             slow_disk.broken = True
             with pytest.raises(Unavailable, match="failed to sync commits: Input/output error"):
                 await client.submit(asking("lost"))
-            await asyncio.wait_for(running.server.over.wait(), PATIENCE_S)
+            await asyncio.wait_for(running.server.over.wait(), TIMEOUT_S)
             with pytest.raises(Unavailable, match="failed to sync"):
                 await client.submit(asking("refused"))
             slow_disk.broken = False
@@ -162,7 +162,7 @@ def test_a_disk_that_fails_ends_the_service(tmp_path: Path, slow_disk: SlowDisk)
 def test_a_power_cut_takes_nothing_that_was_acknowledged(
     tmp_path: Path, slow_disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ):
-    """At any moment, what the last sync had covered has everything of which somebody was told."""
+    """At any moment, what the last sync had covered contains everything that was announced."""
     monkeypatch.setattr(
         disks, "COMMITS_PER_CHECKPOINT", 10**9
     )  # copying is SQLite's own business, and would change the file under our copy
@@ -181,7 +181,9 @@ def test_a_power_cut_takes_nothing_that_was_acknowledged(
                     await client.submit(asking(id_, project="p"))
                     told[id_] = "alive"
                     if turn != 1:
-                        told[id_] = "asked to end"  # it may be over already, though nobody was told
+                        told[id_] = (
+                            "asked to end"  # it may have ended, though that was not announced
+                        )
                         await client.end(id_)
                         told[id_] = "over"
 
@@ -263,7 +265,7 @@ def test_who_leaves_while_waiting_holds_nobody_up(tmp_path: Path, slow_disk: Slo
         waiting[0].cancel()
         await asyncio.sleep(0)
         slow_disk.open.set()
-        await asyncio.wait_for(asyncio.gather(*waiting[1:]), PATIENCE_S)
+        await asyncio.wait_for(asyncio.gather(*waiting[1:]), TIMEOUT_S)
         store.close()
 
     asyncio.run(story())

@@ -115,7 +115,7 @@ def test_a_question_that_makes_no_sense_names_its_field(bench: Bench, pool, minu
     assert refused.value.field == field
 
 
-def test_an_eviction_says_whose_for_whom_by_which_action_and_why(bench: Bench):
+def test_an_eviction_names_owner_beneficiary_action_and_reason(bench: Bench):
     bench.course_is_reclaimed()
     (row,) = bench.service.queries.evictions(ADMIN).evictions
     assert (row.project, row.user, row.action, row.by, row.by_project) == (
@@ -129,9 +129,7 @@ def test_an_eviction_says_whose_for_whom_by_which_action_and_why(bench: Bench):
     assert row.message
 
 
-def test_the_evicted_see_for_which_project_but_not_for_which_notebook_and_strangers_see_nothing(
-    bench: Bench,
-):
+def test_evicted_users_see_the_project_but_not_the_notebook_and_others_see_nothing(bench: Bench):
     bench.course_is_reclaimed()
     (row,) = bench.service.queries.evictions(BOB).evictions
     assert (row.by, row.by_project) == ("", "vision")

@@ -31,6 +31,11 @@ ONE, TWO = (
     "projects: [{name: two}]\n",
 )
 DAY = 24 * 3600 * 1000
+LIMITED = """\
+projects:
+  - {name: one, pools: {default: {gpu: {quota: 2}}}}
+  - {name: none, pools: {default: {gpu: {limit: 0}}}}
+"""
 
 
 class Listener:
@@ -41,7 +46,7 @@ class Listener:
         self.frames.append(frame)
 
     def told(self) -> list[str]:
-        """Workloads of which something was told since the last call."""
+        """Workloads with a published change since the last call."""
         told = [frame.workload.id for frame in self.frames if isinstance(frame, m.WorkloadChanged)]
         self.frames.clear()
         return told
@@ -161,11 +166,11 @@ def test_a_grace_time_ends_although_the_clock_was_set_back(tmp_path: Path):
     assert bench.service.queries.nodes(ADMIN).nodes[0].reasons == ["agent silent"]
 
 
-def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
+def test_queue_changes_are_published_in_batches(tmp_path: Path):
     """Those who are refused by a limit all see "GPUs free" change; a grant tells of itself at once,
     of them bit by bit.
     """
-    policy = "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}, {name: none, pools: {default: {gpu: {limit: 0}}}}]\n"
+    policy = LIMITED
     bench = Bench(tmp_path, policy)
     waiting = [f"w{i:04}" for i in range(600)]
     for id_ in waiting:
@@ -177,7 +182,7 @@ def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
     assert set(bench.listener.told()) == {"a"}
     assert (
         bench.service.queries.workload(ADMIN, "w0007").reason.numbers["free_total"] == 1
-    )  # whoever asks gets the truth
+    )  # queries get the current state
     told: list[str] = []
     for _ in bench.service.pending_status.publish_changes():
         more = bench.listener.told()
@@ -187,14 +192,9 @@ def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
     assert list(bench.service.pending_status.publish_changes()) == []  # nothing new to tell
 
 
-def test_a_place_in_a_long_queue_is_counted_before_it_is_told(tmp_path: Path):
-    """A grant beside many that wait counts nobody's place; the telling does, and whoever asks gets
-    theirs at once.
-    """
-    bench = Bench(
-        tmp_path,
-        "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}, {name: none, pools: {default: {gpu: {limit: 0}}}}]\n",
-    )
+def test_a_position_in_a_long_queue_is_counted_before_it_is_published(tmp_path: Path):
+    """A grant among many pending workloads counts no positions; publishing and queries do."""
+    bench = Bench(tmp_path, LIMITED)
     for i in range(600):
         bench.ask(f"w{i:04}", project="none")
     bench.loop.turn(is_tick=False)
@@ -310,7 +310,7 @@ def test_sighup_reads_the_policy_even_when_the_file_looks_the_same(tmp_path: Pat
 
 
 def test_usage_is_added_up_and_written_at_the_tick_also_when_the_store_was_away(tmp_path: Path):
-    """Reports of many agents cost one commit a second; none of them is lost while the disk is full."""
+    """Reports of many agents cost one commit a second; none is lost while the disk is full."""
     bench = Bench(tmp_path, ONE)
     for id_ in ("a", "b"):
         bench.ask(id_)

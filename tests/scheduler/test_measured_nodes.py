@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.scheduler.state.nodes import NodeRegistry
 from tests.scheduler.databases import Database, check_invariants
-from tests.scheduler.test_service import ADMIN, SchedulerHarness
+from tests.scheduler.scheduler_harness import ADMIN, SchedulerHarness
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def after_a_day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What is scraped when something of everything has happened."""
 
     async def story() -> dict[str, Any]:
-        async with open_server(tmp_path_factory.mktemp("house")) as running:
+        async with open_server(tmp_path_factory.mktemp("server")) as running:
             agent = FakeAgent()
             async with agent.linked(running.admin) as link:
                 gang = m.WorkloadRequest(
@@ -174,7 +174,9 @@ def test_it_says_what_is_so(
     assert value(after_a_day, name, **labels) == expected
 
 
-def test_who_waits_is_counted_by_the_reason_that_they_are_told(after_a_day: dict[str, Any]) -> None:
+def test_pending_workloads_are_counted_by_their_published_reason(
+    after_a_day: dict[str, Any],
+) -> None:
     (waiting,) = [
         sample
         for sample in after_a_day["gpushare_workloads"].samples

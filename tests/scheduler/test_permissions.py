@@ -1,139 +1,39 @@
 """Who may do what, cell by cell: every route by every caller, and every workload (own, a
-colleague's, a stranger's) through every route.
+colleague's, another project's) through every route.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tornado.httpclient import HTTPResponse
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import Unavailable
-from jupyter_gpushare.routes import ROUTES, Route
-from jupyter_gpushare.scheduler.auth.permissions import CALLERS, OPENS, REACH, Caller, opens, reach
+from jupyter_gpushare.routes import ROUTES
+from jupyter_gpushare.scheduler.auth.permissions import CALLERS, OPENS, REACH, opens
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.running_server import RunningServer, open_server
+from tests.scheduler.permission_town import (
+    COLUMN,
+    OWNERS,
+    PEOPLE,
+    POLICY,
+    PROJECTS,
+    Town,
+    address,
+    story,
+    town,
+    within,
+)
 
 pytestmark = pytest.mark.usefixtures("on_both")
 
-POLICY = """\
-projects:
-  - {name: vision, members: [alice, ann], pools: {default: {gpu: {quota: 1}}}}
-  - {name: language, members: [bob], pools: {default: {gpu: {quota: 1}}}}
-admins: [lisa]
-"""
-OWNERS = {"own": "alice", "colleague": "ann", "stranger": "bob"}
-PROJECTS = {"alice": "vision", "ann": "vision", "bob": "language"}
-WITHIN = {
-    "nothing": (),
-    "own": ("own",),
-    "projects": ("own", "colleague"),
-    "everything": tuple(OWNERS),
-}
-"""Reach -> whose workloads are within it, for alice and for what acts for her."""
-
-
-class Town:
-    """A house where alice, ann and bob have a running and a waiting notebook each, and callers of
-    every kind.
-    """
-
-    def __init__(self, running: RunningServer) -> None:
-        self.running = running
-        self.tokens: dict[str, str | None] = {
-            "nobody": None,
-            "person": running.token("alice"),
-            "server": running.token("box", "server", users=["alice"]),
-            "agent": running.token("n1", "agent"),
-            "admin": running.admin_token,
-            "listed admin": running.token("lisa"),
-            "everybody's server": running.token("hub", "server"),
-        }
-
-    async def settle(self, agent: FakeAgent) -> None:
-        for user, project in PROJECTS.items():
-            for number, gpu in ((1, 0.25), (2, 2)):
-                pods = [m.PodRequest(gpu=gpu)]
-                name = f"{user}-secret-{number}.ipynb"
-                request = m.WorkloadRequest(
-                    id=f"{user}{number}",
-                    kernel_id=f"k-{user}{number}",
-                    name=name,
-                    project=project,
-                    user=user,
-                    pods=pods,
-                )
-                await self.running.admin.submit(request)
-        await agent.until(lambda: len(agent.holds) == len(PROJECTS))
-        service = self.running.server.service
-        while service.unit_of_work.needs_cycle or not all(
-            len(service.unit_of_work.records[f"{user}1"].reports) for user in PROJECTS
-        ):
-            await asyncio.sleep(0.01)
-
-    async def ask(self, caller: str, verb: str, path: str, body: object = None) -> HTTPResponse:
-        sent = (
-            None
-            if verb not in ("POST", "PATCH")
-            else json.dumps(body if body is not None else {}).encode()
-        )
-        return await self.running.raw(verb, path, sent, self.tokens[caller])
-
-    async def read(self, caller: str, path: str) -> dict:
-        answer = await self.ask(caller, "GET", path)
-        assert answer.code == 200, answer.body
-        return json.loads(answer.body)
-
-
-COLUMN: dict[str, Caller] = {
-    **{caller: caller for caller in CALLERS},
-    "listed admin": "admin",
-    "everybody's server": "server",
-}
-PEOPLE = ("person", "server", "admin", "listed admin", "everybody's server")
-
-
-def within(thing: str, caller: str) -> tuple[str, ...]:
-    """Whose workloads this caller reaches."""
-    return tuple(OWNERS) if caller == "everybody's server" else WITHIN[reach(thing, COLUMN[caller])]
-
-
-@asynccontextmanager
-async def town(folder: Path) -> AsyncIterator[Town]:
-    agent = FakeAgent("n0", gpus=1)
-    async with open_server(folder, policy=POLICY) as running, agent.linked(running.admin):
-        made = Town(running)
-        await made.settle(agent)
-        yield made
-
-
-def story(telling):
-    """Runs a coroutine function that takes a town."""
-
-    def test(tmp_path: Path):
-        async def told():
-            async with town(tmp_path) as made:
-                await telling(made)
-
-        asyncio.run(told())
-
-    test.__name__, test.__doc__ = telling.__name__, telling.__doc__
-    return test
-
-
-def address(route: Route) -> str:
-    return route.path.replace("{id}", "none").replace("{name}", "none")
-
 
 @story
-async def test_every_route_opens_for_whom_the_table_says(town: Town):
+async def test_every_route_opens_as_in_the_table(town: Town):
     for route in ROUTES:
         for caller, column in COLUMN.items():
             answer = await town.ask(
@@ -149,7 +49,7 @@ async def test_every_route_opens_for_whom_the_table_says(town: Town):
 
 
 def test_the_table_knows_every_route_and_nothing_else():
-    """A new route that shows or changes workloads must say how far each caller reaches through it."""
+    """Every route that shows or changes workloads states how far each caller reaches."""
     told_of_workloads = {
         m.WorkloadView,
         m.Workloads,
@@ -191,7 +91,7 @@ def test_nobody_reaches_more_than_the_next():
 
 
 @story
-async def test_every_workload_is_seen_by_whom_the_table_says(town: Town):
+async def test_workloads_are_visible_as_in_the_table(town: Town):
     for caller in PEOPLE:
         seen, named = within("workload", caller), within("notebook names", caller)
         listed = {w["id"]: w for w in (await town.read(caller, "/api/v1/workloads"))["workloads"]}
@@ -208,7 +108,7 @@ async def test_every_workload_is_seen_by_whom_the_table_says(town: Town):
 
 
 @story
-async def test_every_workload_is_ended_by_whom_the_table_says(town: Town):
+async def test_workloads_are_ended_as_in_the_table(town: Town):
     for caller in PEOPLE:
         for whose, user in OWNERS.items():
             id_ = f"{caller}-{user}".replace(" ", "-")
@@ -230,7 +130,7 @@ async def test_every_workload_is_ended_by_whom_the_table_says(town: Town):
 
 
 @story
-async def test_every_workload_is_renamed_by_whom_the_table_says(town: Town):
+async def test_workloads_are_renamed_as_in_the_table(town: Town):
     for caller in PEOPLE:
         for whose, user in OWNERS.items():
             name = f"{caller} was here"
@@ -249,7 +149,7 @@ async def test_every_workload_is_renamed_by_whom_the_table_says(town: Town):
 
 
 @pytest.mark.parametrize("route", ["submit", "what_if"])
-def test_everything_is_asked_for_by_whom_the_table_says(tmp_path: Path, route: str):
+def test_requests_are_accepted_as_in_the_table(tmp_path: Path, route: str):
     async def told():
         async with town(tmp_path) as made:
             path = next(r.path for r in ROUTES if r.name == route)
@@ -318,7 +218,7 @@ async def test_a_member_asks_in_their_own_projects_only(town: Town):
 
 
 @story
-async def test_everybodys_place_is_seen_and_who_it_is_by_whom_the_table_says(town: Town):
+async def test_positions_are_visible_and_their_owners_as_in_the_table(town: Town):
     for caller in PEOPLE:
         rows = (await town.read(caller, "/api/v1/waiting"))["waiting"]
         assert [row["position"] for row in rows] == [1, 2, 3], caller

@@ -28,14 +28,19 @@ node_pools:
     topology: {name: fabric, levels: [block, rack, host]}
 departments:
   - name: research
-    pools: {a100: {gpu: {quota: 4, limit: 8, over_quota_weight: 2}, cpu: {quota: 64}, memory: {quota: 512GiB}, rank: 100}}
+    pools:
+      a100:
+        gpu: {quota: 4, limit: 8, over_quota_weight: 2}
+        cpu: {quota: 64}
+        memory: {quota: 512GiB}
+        rank: 100
 projects:
   - name: vision
     department: research
     members: [alice, "group:vision"]
     node_pools: [a100, default]       # default priority list
     pools: {a100: {gpu: {quota: 2}, rank: 100}}
-priority_classes: {train: 50, interactive: 75, build: 100, inference: 125}     # built in; >= 100 is non-preemptible unless stated
+priority_classes: {train: 50, interactive: 75, build: 100, inference: 125}
 defaults: {priority_class: interactive, notice: 30s, agent_grace: 2m}
 """
 
@@ -216,7 +221,7 @@ MISTAKES = {
         "has no label",
     ),
     "one label for two pools": (
-        "node_pools: [{name: a, label: {key: k, value: 1}}, {name: b, label: {key: k, value: '1'}}]",
+        "node_pools:\n- {name: a, label: {key: k, value: 1}}\n- {name: b, label: {key: k, value: '1'}}",
         "node_pools[1].label",
         "'a' has the same",
     ),

@@ -1,5 +1,5 @@
-"""What a new policy changes and for whom, said before and when it comes into force; and that nobody
-is killed by it.
+"""The effects of a new policy and who is affected, before and when it comes into force; it kills
+nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jupyter_gpushare.scheduler.state.audit import entries
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.running_server import asking, open_server
-from tests.scheduler.test_service import ADMIN, SchedulerHarness
+from tests.scheduler.scheduler_harness import ADMIN, SchedulerHarness
 
 BASE = """
 node_pools: [{name: a100, label: {key: gpu, value: a100}}]
@@ -168,7 +168,7 @@ def test_a_removed_project_drains(scheduler: SchedulerHarness):
         "pending UnknownProject",
     ), "nor by a restart"
     assert ask(scheduler, "mine", project="language") == "pending WaitingForReclaim", (
-        "whoever has a quota reclaims from it"
+        "a project with a quota reclaims from it"
     )
     (taken,) = [lease for lease in scheduler.leases() if lease.wanted == "evict"]
     assert taken.notice_ms == 10_000
@@ -200,7 +200,7 @@ def test_a_removed_department_and_pool_keep_what_runs(scheduler: SchedulerHarnes
     assert ask(scheduler, "b") == "running"
 
 
-def test_a_removed_pool_keeps_who_waits_for_it_waiting_and_says_so_also_after_a_restart(
+def test_a_removed_pool_keeps_its_requests_pending_with_a_reason_also_after_a_restart(
     scheduler: SchedulerHarness,
 ):
     assert ask(scheduler, "a", node_pools=["a100"]).startswith("pending")

@@ -1,5 +1,5 @@
 """How much one caller may ask for: a bucket that fills by itself, and what a caller who is too fast
-or too large is told.
+or too large is refused.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_never_more_than_the_size_and_the_rate_allow(pauses: list[float], size: 
         assert wait <= 1 / rate + 1e-9
 
 
-def test_who_waits_as_told_is_let_in():
+def test_a_caller_that_waits_as_long_as_asked_is_served():
     bucket = TokenBucket(2.0, 1, 0.0)
     assert bucket.take(0.0) == 0
     wait = bucket.take(0.1)
@@ -78,7 +78,7 @@ async def status(
     )
 
 
-def test_a_caller_who_is_too_fast_is_told_when_to_come_back_and_nobody_else_is(tmp_path: Path):
+def test_a_caller_who_is_too_fast_gets_a_retry_time_and_nobody_else_does(tmp_path: Path):
     async def story():
         async with open_server(tmp_path, limits=PATIENT) as running:
             alice, bob = running.token("alice"), running.token("bob")
@@ -97,7 +97,7 @@ def test_a_caller_who_is_too_fast_is_told_when_to_come_back_and_nobody_else_is(t
     asyncio.run(story())
 
 
-def test_our_client_waits_as_it_is_told(tmp_path: Path):
+def test_our_client_waits_as_long_as_asked(tmp_path: Path):
     async def story():
         async with open_server(
             tmp_path, limits=RateLimits(calls_per_s=20, calls_at_once=1)

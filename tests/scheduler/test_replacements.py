@@ -16,7 +16,7 @@ from jupyter_gpushare.scheduler.auth.identity import Identity
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from tests.example_counts import examples
 from tests.scheduler.databases import Database, check_invariants
-from tests.scheduler.test_service import ALICE, SchedulerHarness
+from tests.scheduler.scheduler_harness import ALICE, SchedulerHarness
 
 BOB = Identity("bob", (), "person")
 POLICY = """

@@ -1,11 +1,8 @@
-"""The doors over real HTTP: who gets in, what every error looks like, and that nothing is lost when
-the disk is full.
-"""
+"""The REST API over real HTTP: authentication, the format of errors, and a full disk."""
 
 from __future__ import annotations
 
 import asyncio
-import csv
 import json
 import logging
 import resource
@@ -15,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import ConnectionLost, HttpTransport, SchedulerClient, token_in
 from jupyter_gpushare.core.model.errors import (
@@ -25,7 +21,7 @@ from jupyter_gpushare.core.model.errors import (
     NotFound,
     Unavailable,
 )
-from jupyter_gpushare.routes import ROUTES, openapi
+from jupyter_gpushare.routes import ROUTES
 from jupyter_gpushare.scheduler.api.router import LONGEST_BODY
 from jupyter_gpushare.scheduler.auth.identity import Identity
 from jupyter_gpushare.scheduler.embedded import InProcessTransport
@@ -36,7 +32,7 @@ from tests.scheduler.running_server import asking, open_server
 pytestmark = pytest.mark.usefixtures("on_both")
 
 
-def test_without_a_token_only_the_open_doors_open(tmp_path: Path):
+def test_without_a_token_only_the_public_routes_answer(tmp_path: Path):
     async def story():
         async with open_server(tmp_path) as running:
             for token in (None, "gpushare_wrong"):
@@ -57,7 +53,7 @@ def test_without_a_token_only_the_open_doors_open(tmp_path: Path):
     asyncio.run(story())
 
 
-def test_a_stranger_is_not_told_which_paths_there_are(tmp_path: Path):
+def test_unauthenticated_callers_do_not_learn_which_paths_exist(tmp_path: Path):
     async def story():
         async with open_server(tmp_path) as running:
             for verb, path in (
@@ -162,7 +158,8 @@ def test_an_endless_body_is_refused_before_it_is_in_memory(tmp_path: Path):
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", int(running.url.rsplit(":", 1)[1])
             )
-            head = f"POST /api/v1/workloads HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {running.admin_token}\r\n"
+            head = "POST /api/v1/workloads HTTP/1.1\r\nHost: x\r\n"
+            head += f"Authorization: Bearer {running.admin_token}\r\n"
             writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
             for _ in range(8):
                 writer.write(
@@ -218,50 +215,6 @@ def test_both_carriers_say_the_same(tmp_path: Path):
     asyncio.run(story())
 
 
-def test_the_document_is_rendered_from_the_routes(tmp_path: Path):
-    async def story():
-        async with open_server(tmp_path) as running:
-            assert json.loads((await running.raw("GET", "/api/v1/openapi.json")).body) == openapi(
-                __version__
-            )
-
-    asyncio.run(story())
-
-
-def test_csv_writes_what_a_node_lacks_when_it_is_asked_for():
-    node = m.NodeRow(
-        name="n",
-        pool="default",
-        status="Ready",
-        tiers=["observe"],
-        tier_problems={"limit": "too old", "suspend": "no driver"},
-    )
-    text = m.rows_as_csv([node], m.NodeRow, ["name", "tiers", "tier_problems"])
-    ((_, _, problems),) = list(csv.reader(text.splitlines()))[1:]
-    assert json.loads(problems) == node.tier_problems
-    assert "tier_problems" not in m.rows_as_csv([node], m.NodeRow).splitlines()[0]
-
-
-def test_csv_has_a_line_per_row_and_the_columns_that_were_asked_for(tmp_path: Path):
-    async def story():
-        async with open_server(tmp_path) as running:
-            rows = (await running.admin.queues()).queues
-            answer = await running.raw(
-                "GET", "/api/v1/queues?format=csv&columns=resource,queue", None, running.admin_token
-            )
-            assert answer.headers["Content-Type"].startswith("text/csv")
-            assert answer.body.decode().splitlines() == [
-                "resource,queue",
-                *(f"{row.resource},{row.queue}" for row in rows),
-            ]
-            whole = await running.raw(
-                "GET", "/api/v1/projects?format=csv", None, running.admin_token
-            )
-            assert whole.body.decode().splitlines()[0] == ",".join(m.ProjectRow.__annotations__)
-
-    asyncio.run(story())
-
-
 def test_asking_again_is_no_second_request(tmp_path: Path):
     async def story():
         async with open_server(tmp_path) as running, FakeAgent().linked(running.admin):
@@ -278,7 +231,7 @@ def test_asking_again_is_no_second_request(tmp_path: Path):
     asyncio.run(story())
 
 
-def test_who_acts_for_whom(tmp_path: Path):
+def test_servers_act_for_their_users(tmp_path: Path):
     """A server asks for its users; a person only for themselves; nobody sees another project's
     workloads.
     """

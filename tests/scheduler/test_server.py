@@ -1,4 +1,4 @@
-"""The house as a whole: one per state directory, a policy that is read again, metrics, and the same
+"""The server as a whole: one per state directory, policy reload, metrics, and the same
 inside another program's loop.
 """
 
@@ -24,15 +24,15 @@ from tests.scheduler.agents import FakeAgent
 from tests.scheduler.running_server import POLICY, asking, open_server
 
 
-async def until(what, *, patience: float = 20.0):
+async def until(what, *, timeout_s: float = 20.0):
     """Asks until the answer is yes; gives that answer."""
-    async with asyncio.timeout(patience):
+    async with asyncio.timeout(timeout_s):
         while not (answer := await what()):
             await asyncio.sleep(0.02)
         return answer
 
 
-def test_one_house_per_state_directory(tmp_path: Path):
+def test_one_server_per_state_directory(tmp_path: Path):
     server = SchedulerServer(tmp_path)
     with pytest.raises(Unavailable, match="another scheduler"):
         SchedulerServer(tmp_path)
@@ -246,7 +246,6 @@ def test_who_does_not_begin_with_a_hello_is_sent_away(tmp_path: Path):
 
 
 # -- embedded
-# -------------------------------------------------------------------------------------------------------------------
 
 
 def test_embedded_a_request_is_granted_by_scheduler_and_agent_in_one_loop(tmp_path: Path):
@@ -290,7 +289,7 @@ def test_embedded_refuses_what_it_cannot_do_and_leaves_nothing_behind(tmp_path: 
     asyncio.run(story())
 
 
-def test_inside_the_process_the_same_doors_are_closed(tmp_path: Path):
+def test_inside_the_process_the_same_permissions_hold(tmp_path: Path):
     async def story():
         server = SchedulerServer(tmp_path)
         transport = InProcessTransport(server, Identity("alice"))

@@ -60,7 +60,7 @@ async def on_socket(
 
 
 def test_who_one_is_needs_no_token(tmp_path: Path):
-    """Whoever runs the service is an admin: they could read its store as well."""
+    """The user who runs the service is an admin: they could read its store as well."""
 
     async def story():
         async with on_socket(tmp_path) as listeners:
@@ -84,7 +84,7 @@ SAY = """
 import asyncio, os, pwd, sys
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
 other = pwd.getpwnam(sys.argv[2])
-os.setgroups([]), os.setgid(other.pw_gid), os.setuid(other.pw_uid)  # now, for this Python may be readable by root alone
+os.setgroups([]), os.setgid(other.pw_gid), os.setuid(other.pw_uid)  # before any import
 print(asyncio.run(SchedulerClient(HttpTransport(sys.argv[1])).whoami()))
 try:
     asyncio.run(SchedulerClient(HttpTransport(sys.argv[1])).tokens())
@@ -188,7 +188,8 @@ def test_where_nothing_or_something_else_listens(tmp_path: Path):
 
 def test_what_a_dead_service_left_is_replaced(tmp_path: Path):
     (tmp_path / "state").mkdir()
-    code = f"import socket; s = socket.socket(socket.AF_UNIX); s.bind({str(tmp_path / 's.sock')!r}); s.listen()"
+    code = "import socket; s = socket.socket(socket.AF_UNIX); "
+    code += f"s.bind({str(tmp_path / 's.sock')!r}); s.listen()"
     subprocess.run([sys.executable, "-c", code], check=True)
 
     async def story():

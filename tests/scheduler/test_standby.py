@@ -33,7 +33,7 @@ from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.running_server import open_server
 from tests.scheduler.scheduler_forks import Child, ForkServer
 
-PATIENCE_S = 40
+TIMEOUT_S = 40
 
 
 @pytest.fixture
@@ -64,7 +64,6 @@ async def raw(url: str, verb: str = "GET", token: str = "") -> tuple[int, str]:
 
 
 # -- the claim itself
-# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_one_leads_and_the_next_one_after_it(postgresql: Database):
@@ -139,7 +138,7 @@ def test_a_commit_that_looked_before_the_change_of_leaders_is_seen_by_the_next_l
             assert not taking.done()
         assert await taking
 
-    asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(story(), TIMEOUT_S))
     assert store.load().revision == 7
     store.close()
     first.close()
@@ -190,7 +189,6 @@ def test_a_statement_that_fails_leaves_no_doubt(postgresql: Database):
 
 
 # -- whole services
-# -----------------------------------------------------------------------------------------------------------------
 
 
 def start(fork_server: ForkServer, folder: Path, database: Database, **more: object) -> Child:
@@ -209,7 +207,7 @@ def to_both(*children: Child) -> SchedulerClient:
 
 
 async def until_led(client: SchedulerClient) -> m.ServiceStatus:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             with contextlib.suppress(Unavailable):
                 return await client.status()
@@ -269,7 +267,7 @@ def test_a_leader_that_hangs_is_replaced_and_commits_nothing_when_it_wakes(
         with pytest.raises(Unavailable):
             await late
         assert {view.id for view in (await client.workloads()).workloads} == {"before", "after"}
-        async with asyncio.timeout(PATIENCE_S):  # and it stands by, as the other did
+        async with asyncio.timeout(TIMEOUT_S):  # and it stands by, as the other did
             while True:
                 with contextlib.suppress(GpuShareError, OSError):
                     status, said = await raw(f"{leader.url}/readyz")
@@ -289,8 +287,8 @@ def test_a_leader_that_hangs_is_replaced_and_commits_nothing_when_it_wakes(
 def test_streams_go_on_at_the_next_leader(
     nurseries: list[ForkServer], postgresql: Database, tmp_path: Path
 ):
-    """Whoever listens is told that the line was lost, then the state as the new leader read it,
-    then its changes.
+    """Listeners get the lost connection, then the state of the new leader, then its
+    changes.
     """
 
     async def story() -> None:
@@ -298,7 +296,7 @@ def test_streams_go_on_at_the_next_leader(
         standby = start(nurseries[1], tmp_path / "b", postgresql)
         client = to_both(leader, standby)
         await client.submit(asking("before"))
-        async with asyncio.timeout(PATIENCE_S), aclosing(client.changes()) as frames:
+        async with asyncio.timeout(TIMEOUT_S), aclosing(client.changes()) as frames:
             first = await anext(frames)
             assert isinstance(first, m.SchedulerState)
             leader.kill()
@@ -366,7 +364,7 @@ def test_an_orderly_end_hands_over(
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", standby.url)
 
 
-class Patience(Leadership):
+class EventualLeadership(Leadership):
     """Gets its turn at the try after so many, without a database."""
 
     def __init__(self, tries: int) -> None:
@@ -383,7 +381,7 @@ def test_a_standby_waits_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) ->
 
     async def story() -> None:
         said: list[str] = []
-        standby = StandbyServer(Patience(3_000), ListenAddress(), "")
+        standby = StandbyServer(EventualLeadership(3_000), ListenAddress(), "")
         await standby.turn(said.append)
         await standby.stop()
         assert said == [f"standing by at {standby.url}: another leads"]

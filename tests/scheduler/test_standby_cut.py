@@ -20,7 +20,7 @@ from tests.scheduler.databases import Cluster, Database, check_invariants
 from tests.scheduler.proxy import RoughNetwork
 from tests.scheduler.scheduler_forks import Child, ForkServer
 from tests.scheduler.test_standby import (
-    PATIENCE_S,
+    TIMEOUT_S,
     asking,
     nurseries,
     raw,
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 async def until_said(url: str, wanted: Callable[[int, str], bool], token: str = "") -> None:
     """It answers so. (Between standing by and leading nobody listens for a moment.)"""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             with contextlib.suppress(GpuShareError, OSError, HTTPClientError):
                 if wanted(*await raw(url, token=token)):
@@ -57,7 +57,7 @@ def cut(network: RoughNetwork) -> None:
 
 
 def silence(network: RoughNetwork) -> None:
-    """Nothing arrives any more, and nobody is told."""
+    """Nothing arrives any more, without an error."""
     network.passing.clear()
 
 
@@ -125,8 +125,8 @@ def test_a_leader_without_its_database_is_replaced(
 def test_who_is_cut_off_says_so_to_those_who_ask(
     nurseries: list[ForkServer], cluster: Cluster, postgresql: Database, tmp_path: Path
 ):
-    """While its line is cut: it answers as a standby does, so that whoever knows both addresses
-    goes to the other one.
+    """While its line is cut: it answers as a standby does, so clients with both
+    addresses go to the other one.
     """
 
     async def story() -> None:

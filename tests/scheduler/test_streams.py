@@ -268,8 +268,8 @@ def test_over_http_one_hears_of_a_grant(tmp_path: Path):
 
 
 def test_over_http_who_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A peer that opens the stream and then sleeps: its socket fills, and the service lets go of
-    it; others are served meanwhile.
+    """A listener that does not read: its socket fills, and the service disconnects it; others are
+    served meanwhile.
     """
     monkeypatch.setattr(handlers, "SLOW_WRITE_S", 0.2)
 
@@ -280,7 +280,9 @@ def test_over_http_who_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pyt
                 sleeper.setblocking(False)
                 loop = asyncio.get_running_loop()
                 await loop.sock_connect(sleeper, ("127.0.0.1", int(running.url.rsplit(":", 1)[1])))
-                upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+                upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\n"
+                upgrade += "Sec-WebSocket-Version: 13\r\n"
+                upgrade += "Sec-WebSocket-Key: eA==\r\n"
                 who = f"Host: x\r\nAuthorization: Bearer {running.admin_token}\r\n"
                 await loop.sock_sendall(
                     sleeper, f"GET /api/v1/stream HTTP/1.1\r\n{who}{upgrade}\r\n".encode()

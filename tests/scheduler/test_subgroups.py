@@ -1,4 +1,4 @@
-"""Distributed work over the service's door: sub-groups, their minimums, and the topology that keeps
+"""Distributed work through the service: sub-groups, their minimums, and the topology that keeps
 them together.
 """
 

@@ -12,7 +12,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import NotFound
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from tests.scheduler.databases import Database, check_invariants
-from tests.scheduler.test_service import ADMIN, ALICE, SchedulerHarness
+from tests.scheduler.scheduler_harness import ADMIN, ALICE, SchedulerHarness
 
 POLICY = """
 departments: [{name: research, pools: {default: {gpu: {quota: 2}}}}]
@@ -27,7 +27,7 @@ MIN, HOUR = 60_000, 3_600_000
 
 
 class Termed(SchedulerHarness):
-    """Its house, with rules; `wait` lets time pass and ticks at its end."""
+    """A scheduler with rules; `wait` lets time pass and ticks at its end."""
 
     def start(self) -> None:
         super().start()
@@ -79,7 +79,7 @@ def test_a_lease_carries_the_rules_of_its_project_and_where_they_stand(scheduler
     }
 
 
-def test_the_longest_running_time_is_told_a_notice_before_and_then_ends_the_workload(
+def test_the_running_time_limit_is_announced_a_notice_before_it_ends_the_workload(
     scheduler: Termed,
 ):
     scheduler.ask("a")
@@ -106,7 +106,7 @@ def test_the_longest_running_time_is_told_a_notice_before_and_then_ends_the_work
     assert scheduler.service.unit_of_work.store.is_ended("a")
 
 
-def test_a_restart_forgets_neither_the_running_time_nor_that_it_was_told(scheduler: Termed):
+def test_a_restart_forgets_neither_the_running_time_nor_its_announcement(scheduler: Termed):
     scheduler.ask("a")
     scheduler.wait(8 * HOUR - 20_000)
     told = scheduler.lease().ends_at
@@ -122,7 +122,7 @@ def test_a_restart_forgets_neither_the_running_time_nor_that_it_was_told(schedul
     scheduler.joined()
     scheduler.wait(1_000)
     scheduler.lets_go(scheduler.lease())
-    assert scheduler.gone(), "it ends, whoever of us remembers why"
+    assert scheduler.gone(), "it ends, although the reason is forgotten"
 
 
 def test_a_loosened_rule_takes_the_announcement_back(scheduler: Termed):
@@ -140,7 +140,7 @@ def test_a_loosened_rule_takes_the_announcement_back(scheduler: Termed):
     assert scheduler.lease().rules.max_running_ms is None
 
 
-def test_who_waits_too_long_is_told_why_it_waited(scheduler: Termed):
+def test_a_cancelled_request_says_why_it_was_pending(scheduler: Termed):
     scheduler.ask("a", 2)
     scheduler.ask("b", 1)
     scheduler.wait(30 * MIN - 1)
@@ -220,7 +220,7 @@ def test_what_the_idle_rule_gave_back_books_nothing_until_it_is_asked_for_again(
     assert scheduler.leases() == []
     scheduler.wait(HOUR)
     assert scheduler.service.queries.workload(ALICE, "a").state == "pending", (
-        "resting is not waiting: the longest waiting time does not end it"
+        "a held workload does not wait: the longest waiting time does not end it"
     )
 
     scheduler.start()

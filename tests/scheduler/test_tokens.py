@@ -124,7 +124,7 @@ def test_a_token_that_is_used_often_is_not_read_each_time(
     secret = made(tokens, expires="1h").token
     tokens.authenticate(f"Bearer {secret}")
     store.close()
-    store.token_by_hash = None  # whoever asks the store now fails
+    store.token_by_hash = None  # queries of the store fail now
     for _ in range(9):
         clock.time += 100
         tokens.authenticate(f"Bearer {secret}")

@@ -180,13 +180,16 @@ def test_what_admins_do_and_who_is_evicted_is_in_the_audit_log(lab: Lab):
     lab.service.cordons.cordon("root", "n0")
     found = [(row.actor, row.action, row.object) for row in lab.service.queries.audit().audit]
     assert ("root", "end", "workload b of alice in vision") in found
-    assert not [one for one in found if "workload a " in one[2]]  # one's own is nobody's business
+    assert not [
+        one for one in found if "workload a " in one[2]
+    ]  # ending one's own workload is not audited
     assert ("root", "cordon", "node n0") in found
     assert {row.action for row in lab.service.queries.audit(action="cordon").audit} == {"cordon"}
 
 
 def test_an_eviction_is_audited_with_its_reason(lab: Lab):
-    policy = "projects: [{name: vision, pools: {default: {gpu: {quota: 0}}}}, {name: language, pools: {default: {gpu: {quota: 2}}}}]\n"
+    policy = "projects: [{name: vision, pools: {default: {gpu: {quota: 0}}}}, "
+    policy += "{name: language, pools: {default: {gpu: {quota: 2}}}}]\n"
     lab.service.use_policy(parse_policy(policy))
     lab.kernel("a", "vision", "alice", 2)
     lab.service.submit(

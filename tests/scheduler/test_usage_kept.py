@@ -1,5 +1,5 @@
 """What agents report of usage: acknowledged is on the disk, said twice is counted once, and nothing
-of it is lost, whoever is killed.
+of it is lost, whichever process is killed.
 """
 
 from __future__ import annotations

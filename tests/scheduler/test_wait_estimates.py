@@ -17,13 +17,19 @@ from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from jupyter_gpushare.scheduler.service.wait_text import about, by_history
 from jupyter_gpushare.scheduler.store.past_waits import past_waits
 from tests.scheduler.databases import Database, check_invariants
-from tests.scheduler.test_service import ALICE, SchedulerHarness
+from tests.scheduler.scheduler_harness import ALICE, SchedulerHarness
 
 POLICY = """
 departments: [{name: research, pools: {default: {gpu: {quota: 2}}}}]
 projects:
-  - {name: vision, department: research, members: [alice, carol], pools: {default: {gpu: {quota: 2}}}}
-  - {name: guests, department: research, members: [alice], pools: {default: {gpu: {quota: 0, limit: 2}}}}
+  - name: vision
+    department: research
+    members: [alice, carol]
+    pools: {default: {gpu: {quota: 2}}}
+  - name: guests
+    department: research
+    members: [alice]
+    pools: {default: {gpu: {quota: 0, limit: 2}}}
 defaults: {notice: 20s}
 """
 RULES = POLICY.replace(
@@ -34,7 +40,7 @@ CAROL = Identity("carol", (), "person")
 
 
 class Queue(SchedulerHarness):
-    """Its house; days after the epoch, so that there is a past."""
+    """A scheduler, days after the epoch, so that there is a past."""
 
     policy = POLICY
 
@@ -100,12 +106,12 @@ def test_it_goes_by_like_requests_of_the_last_day(scheduler: Queue):
         9,
     )
     assert (
-        found.message
-        == 'Expected remaining wait: about 6 min (based on 9 similar requests in the last 24 h in pool "default").'
+        found.message == "Expected remaining wait: about 6 min "
+        '(based on 9 similar requests in the last 24 h in pool "default").'
     )
     asked = scheduler.would().expected_wait
     assert (asked.basis, asked.based_on) == ("history", 9)
-    assert asked.seconds_median == 2 * 360, "it would stand behind the one who waits"
+    assert asked.seconds_median == 2 * 360, "it would queue behind the pending one"
 
 
 def test_a_restart_forgets_nothing_of_it(scheduler: Queue):
@@ -123,7 +129,7 @@ def test_a_restart_forgets_nothing_of_it(scheduler: Queue):
     assert scheduler.expected("w") == before
     assert before.based_on == 9
     assert before.seconds_p90 is None, (
-        "of ten like it one gave up after an hour, so nine in ten cannot be told"
+        "of ten like it one gave up after an hour, so nine in ten are unknown"
     )
 
 
@@ -136,7 +142,7 @@ def test_a_second_grant_is_not_the_end_of_the_first_wait(ruled: Queue):
     with ruled.store.transaction() as write:
         write.lease_ended(lease.id, begun + MINUTE)
         write.lease(replace(lease, id=lease.id + "-again"), begun + HOUR)
-        write.lease(replace(lease, id="other@1", workload="nobody's"), begun)
+        write.lease(replace(lease, id="other@1", workload="unknown"), begun)
     ruled.ask("gone", 2)
     ruled.time += HOUR
     ruled.end("gone")
@@ -166,7 +172,7 @@ def test_what_has_been_waited_counts(scheduler: Queue):
     )
 
 
-def test_it_is_told_again_as_time_goes_by(scheduler: Queue):
+def test_it_is_published_again_as_time_passes(scheduler: Queue):
     scheduler.happened(9, 6 * MINUTE)
     scheduler.ask("holder", 2)
     scheduler.ask("w", 2)
@@ -214,7 +220,7 @@ def test_what_can_never_start_has_no_time(scheduler: Queue):
     assert scheduler.would(16).expected_wait.basis == "none"
 
 
-def test_who_waits_for_the_own_project_does_not_go_by_others(scheduler: Queue):
+def test_requests_that_wait_for_their_own_project_have_no_estimate(scheduler: Queue):
     scheduler.happened(9, 6 * MINUTE)
     scheduler.ask("g", 2, project="guests")
     found = scheduler.ask("w", 1, project="guests").expected_wait
@@ -253,7 +259,8 @@ def test_the_longest_running_time_of_others_is_a_bound(ruled: Queue):
     assert in_line == [90 * 60 - 40 + 30, 2 * 3600 - 40 + 30]
     assert (
         ruled.expected("w").message
-        == "At most 1.5 h: running workloads reach their time limit by then, unless other requests go first."
+        == "At most 1.5 h: running workloads reach their time limit by then, "
+        "unless other requests go first."
     )
     asked = ruled.would(1).expected_wait
     assert (asked.basis, asked.seconds_at_most) == ("none", None), (
@@ -302,18 +309,18 @@ def test_nine_in_ten_are_said_where_that_says_more():
         waits=True,
     ).message
     assert (
-        said
-        == 'Expected remaining wait: about 6 min, at most 25 min in 9 of 10 cases (based on 14 similar requests in the last 24 h in pool "t4").'
+        said == "Expected remaining wait: about 6 min, at most 25 min in 9 of 10 cases "
+        '(based on 14 similar requests in the last 24 h in pool "t4").'
     )
 
 
-def test_where_nine_in_ten_cannot_be_told_it_says_so():
+def test_an_unknown_ninetieth_percentile_is_stated():
     said = by_history(
         SimilarRequests(WaitEstimate(20 * SECOND, None, 6), None, 7), "a100", 0, None, waits=False
     ).message
     assert (
-        said
-        == 'Expected wait: under 1 min, possibly much longer (based on 6 requests of any size in the last 7 days in pool "a100").'
+        said == "Expected wait: under 1 min, possibly much longer "
+        '(based on 6 requests of any size in the last 7 days in pool "a100").'
     )
 
 
@@ -346,7 +353,7 @@ def test_a_workload_is_called_by_its_new_name_everywhere(scheduler: Queue):
     )
 
 
-def test_who_waits_is_renamed_as_well(scheduler: Queue):
+def test_a_pending_workload_is_renamed_too(scheduler: Queue):
     scheduler.ask("a", 2)
     scheduler.ask("w", 2, name="old.ipynb")
     renamed(scheduler, "w", "new.ipynb")

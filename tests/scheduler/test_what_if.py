@@ -1,6 +1,4 @@
-"""What else would start now: asked of a core that is played here, because which of its answers
-count is what is tested.
-"""
+"""What else would start now: with a fake core, since only its answers matter."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ CASES = {
         {("", 1.0), ("a", 1.0)},
         ["1 GPU would start now."],
     ),
-    "of two of its own neither is told twice": (
+    "of two of its own neither is listed twice": (
         2,
         ["a", "t4"],
         {("a,t4", 1.0), ("a", 1.0), ("t4", 1.0)},
@@ -40,7 +38,7 @@ CASES = {
 def test_alternatives(
     gpu: float, pools: list[str], room: set[tuple[str, float]], expected: list[str]
 ) -> None:
-    """`room`: in which pool ("": the project's own) which share would start; the project's is `a`."""
+    """`room`: pool ("": the project's own, `a`) and the share that would start there."""
 
     def ask(request: WorkloadRequest) -> WhatIf:
         starts = (",".join(request.node_pools), float(request.pods[0].gpu or 0)) in room

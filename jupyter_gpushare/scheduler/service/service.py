@@ -33,6 +33,7 @@ from ..state.admission import (
 )
 from ..state.audit import audit
 from ..state.nodes import Send
+from ..state.restore import restore
 from ..state.unit_of_work import ChangeListener, UnitOfWork
 from ..state.workload_records import WorkloadRecord, request_text
 from ..store.store import Store, WorkloadRow
@@ -58,9 +59,15 @@ class SchedulerService:
     """Every method raises `GpuShareError` for the caller and then has changed nothing."""
 
     def __init__(
-        self, store: Store, loaded: LoadedPolicy, hub: ChangeListener, *, clock: Callable[[], int]
+        self,
+        store: Store,
+        loaded: LoadedPolicy,
+        listener: ChangeListener,
+        *,
+        clock: Callable[[], int],
     ) -> None:
-        self.unit_of_work = unit_of_work = UnitOfWork(store, loaded, hub, clock)
+        self.unit_of_work = unit_of_work = UnitOfWork(store, loaded, listener, clock)
+        restore(unit_of_work)
         unit_of_work.public_status = lambda: self.queries.status(Identity.nobody())
         self.reports = AgentReports(unit_of_work)
         self.policy_preview = PolicyPreview(unit_of_work)

@@ -6,11 +6,9 @@ Every change by users, agents and cycles goes through this module; it knows none
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace as changed_value
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -18,20 +16,11 @@ from msgspec.structs import replace
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.model.decisions import Decisions, Evict
-from jupyter_gpushare.core.model.errors import GpuShareError
-from jupyter_gpushare.core.model.events import (
-    PodEnded,
-    PodEvicted,
-    PodPlaced,
-    WorkloadEnded,
-    WorkloadHeld,
-    WorkloadSubmitted,
-)
+from jupyter_gpushare.core.model.events import PodEvicted, WorkloadEnded, WorkloadHeld
 from jupyter_gpushare.core.model.reason import Reason
 
 from ..policy.policy_file import LoadedPolicy
-from ..store.store import Store, StoreTransaction, WorkloadRow
-from .admission import read_request
+from ..store.store import Store, StoreTransaction
 from .audit import audit
 from .history import EvictionRecord, SchedulerHistory, eviction
 from .nodes import NodeRegistry
@@ -48,22 +37,8 @@ class ChangeListener(Protocol):
     def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None: ...
 
 
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Restoring makes no garbage, and looking for it took half of the start time with 10 000
-    pending workloads.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 class UnitOfWork:
-    """`on_change` is called when a cycle is due. Starts with everything in the store."""
+    """`on_change` is called when a cycle is due. Starts empty: see `restore`."""
 
     def __init__(
         self, store: Store, loaded: LoadedPolicy, listener: ChangeListener, clock: Callable[[], int]
@@ -97,128 +72,6 @@ class UnitOfWork:
         ended (`service/replacements.py`).
         """
         self._pending_evictions: list[EvictionRecord] = []
-        with _no_collections():
-            self._restore()
-
-    # -- restoring --
-
-    def _restore(self) -> None:
-        """Rebuilds the cluster from the store. Leases are in force whether their agent is connected
-        or not.
-        """
-        known = self.store.load()
-        # Beyond every published revision, committed or not: `since` of an earlier process is then
-        # recognizably one of another process.
-        self.revision = max(known.revision + 1, self.clock())
-        for report in known.nodes:
-            self.nodes.remember(report, self.clock())
-        unreadable = set()
-        for row in known.workloads:
-            try:
-                record = self._restore_workload(row)
-                record.events.extend(known.events.get(record.id, []))
-                self._restore_exits(record, known.exits.get(record.id, {}))
-            except GpuShareError as error:
-                # An older version accepted it and this one would not: it stays in the store and
-                # must not
-                # keep the others from starting.
-                log.error(
-                    "workload %s cannot be restored and is ignored: %s",
-                    row.request.id,
-                    error.message,
-                    extra={"workload": row.request.id},
-                )
-                unreadable.add(row.request.id)
-        for lease in known.leases:
-            if lease.body.workload not in unreadable:
-                self._restore_lease(lease.body, lease.started_ms)
-        for record in self.records.values():
-            self._restore_wait(record)
-            old = record.request.replaces
-            if old in self.records and not record.leases:
-                self.replace_later(record, self.records[old])
-
-    def _restore_workload(self, row: WorkloadRow) -> WorkloadRecord:
-        """Restores a workload with the decisions made at its submission: the policy may have
-        changed since.
-        """
-        pools = [
-            name
-            for name in row.request.node_pools
-            if name in {pool.name for pool in self.loaded.policy.node_pools}
-        ]
-        changed = {
-            "project": row.project,
-            "priority_class": row.priority,
-            "preemptible": row.preemptible,
-            "node_pools": pools,
-        }
-        request = replace(row.request, **changed)
-        asked = read_request(
-            request,
-            self.loaded.policy,
-            user=row.user,
-            allowed=[row.project],
-            default=None,
-            created=row.created_ms,
-        )
-        # A pool that was removed meanwhile stays in its list: a workload that names no other pool
-        # is pending with that reason, as before the restart.
-        workload = changed_value(asked.workload, node_pools=tuple(row.request.node_pools))
-        self.cluster.apply(WorkloadSubmitted(workload))
-        record = self.records[row.request.id] = WorkloadRecord(
-            row.request, workload, row.user, revision=self.revision
-        )
-        return record
-
-    def _restore_exits(self, record: WorkloadRecord, exits: dict[str, int]) -> None:
-        record.exits.update(exits)
-        for pod, code in exits.items():
-            self.cluster.apply(PodEnded(record.id, pod, "succeeded" if code == 0 else "failed"))
-
-    def _restore_wait(self, record: WorkloadRecord) -> None:
-        """A workload without a lease is pending, or held if its last event was the idle rule's
-        release. Since when is unknown if it had a lease: now.
-        """
-        if record.leases:
-            return
-        kinds = [
-            event.kind
-            for event in record.events
-            if event.kind in ("requested", "granted", "released")
-        ]
-        if (
-            kinds[-1:] == ["released"] and record.request.command is None
-        ):  # a command's "released" means that one of its pods has ended
-            self.cluster.apply(WorkloadHeld(record.id, held=True))
-            record.is_held = True
-        else:
-            record.pending_since = self.clock() if "granted" in kinds else record.workload.created
-
-    def _restore_lease(self, body: m.LeaseBody, started: int) -> None:
-        record = self.records.get(body.workload)
-        if record is None or body.node not in self.cluster.nodes:
-            whose = {"lease": body.id, "workload": body.workload, "node": body.node}
-            log.error(
-                "lease %s of workload %s refers to an unknown workload or node and is dropped",
-                body.id,
-                body.workload,
-                extra=whose,
-            )
-            with self.store.transaction() as write:
-                write.lease_ended(body.id, self.clock())
-            return
-        self.cluster.apply(
-            PodPlaced(
-                body.workload,
-                body.pod,
-                spot_of(body),
-                started,
-                "running" if body.wanted == "hold" else "releasing",
-            )
-        )
-        body = replace(body, rules=self.loaded.rules.lease_rules(record.project, body.pool))
-        record.leases[body.pod], record.started[body.id] = body, started
 
     # -- committing --
 
