@@ -3,9 +3,9 @@ import { DisposableDelegate, IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { ProjectsPoll } from './projectsPoll';
-import { KernelRequest, Status, StreamFrame, WhatIfAnswer } from './schema';
+import { Kernel, KernelRequest, Status, StreamFrame, WhatIfAnswer } from './schema';
 import { Action, Fact, INITIAL, IKernelEvent, IState, news, reduce } from './state';
-import { IChoice, IGpuShare } from './tokens';
+import { IActionResult, IChoice, IGpuShare } from './tokens';
 import { errorText, IStreamListener, RequestError, ApiClient } from './apiClient';
 
 export class GpuShare implements IGpuShare, IStreamListener {
@@ -38,6 +38,10 @@ export class GpuShare implements IGpuShare, IStreamListener {
 
   get chosen(): ISignal<this, IChoice> {
     return this._chosen;
+  }
+
+  get acted(): ISignal<this, IActionResult> {
+    return this._acted;
   }
 
   async request(kernelId: string, body: KernelRequest): Promise<boolean> {
@@ -102,10 +106,14 @@ export class GpuShare implements IGpuShare, IStreamListener {
     action: Action,
     call: () => Promise<unknown>
   ): Promise<boolean> {
+    const before = this.kernel(kernelId);
+    const finish = (error: string | null) =>
+      before !== undefined && this._acted.emit({ kernel: before, action, error });
     this.apply({ type: 'asked', kernelId, action });
     try {
       await call();
       this.apply({ type: 'answered', kernelId });
+      finish(null);
       return true;
     } catch (error) {
       const field = error instanceof RequestError ? error.field : null;
@@ -115,8 +123,13 @@ export class GpuShare implements IGpuShare, IStreamListener {
         action,
         refusal: { message: errorText(error), field }
       });
+      finish(errorText(error));
       return false;
     }
+  }
+
+  private kernel(kernelId: string): Kernel | undefined {
+    return this._state.status?.kernels.find(one => one.kernel_id === kernelId);
   }
 
   private apply(fact: Fact): void {
@@ -134,5 +147,6 @@ export class GpuShare implements IGpuShare, IStreamListener {
   private _state: IState = INITIAL;
   private readonly _changed = new Signal<this, void>(this);
   private readonly _news = new Signal<this, IKernelEvent>(this);
+  private readonly _acted = new Signal<this, IActionResult>(this);
   private readonly _chosen = new Signal<this, IChoice>(this);
 }

@@ -8,12 +8,16 @@ import { IKernelEvent } from './state';
 import { IGpuShare } from './tokens';
 
 const SHOWN_MS = 15_000;
+/** The end of a process is known before its reason: a restart, a shutdown or a crash. */
+const LOST_DELAY_MS = 3000;
 
 interface IOptions {
   readonly gpushare: IGpuShare;
   readonly showPanel: () => void;
   /** Whether a notebook of this kernel is visible and shows the notice itself. */
   readonly isInSight: (kernelId: string) => boolean;
+  /** Whether a person restarted this kernel just now. */
+  readonly isRestarted: (kernelId: string) => boolean;
   /** Whether notifications are switched on. */
   readonly isWanted: () => boolean;
   readonly trans: TranslationBundle;
@@ -32,7 +36,23 @@ export class Notifier {
     if (message === null || item.event.kind === 'notice' || !this.options.isWanted()) {
       return; // shown by its countdown, which ends with the notice
     }
-    Notification.emit(message.text, message.tone, { autoClose: SHOWN_MS, actions: [this.show()] });
+    const show = () =>
+      Notification.emit(message.text, message.tone, {
+        autoClose: SHOWN_MS,
+        actions: [this.show()]
+      });
+    if (item.event.kind === 'lost') {
+      window.setTimeout(() => this.isEndedByUser(item.kernel.kernel_id) || show(), LOST_DELAY_MS);
+    } else {
+      show();
+    }
+  }
+
+  /** Shutting a kernel down and restarting it lose GPU memory too, and are no errors. */
+  private isEndedByUser(kernelId: string): boolean {
+    const kernels = this.gpushare.state.status?.kernels ?? [];
+    const isGone = !kernels.some(kernel => kernel.kernel_id === kernelId);
+    return isGone || this.options.isRestarted(kernelId);
   }
 
   /** Start, update or end the countdowns. */

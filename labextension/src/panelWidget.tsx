@@ -5,6 +5,7 @@ import { IDisposable } from '@lumino/disposable';
 import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
+import { kernelName } from './format';
 import { gpuIcon } from './icon';
 import { Kernel } from './schema';
 import { IGpuShare } from './tokens';
@@ -21,7 +22,11 @@ export function kernelActions(
     onAct: (id, action) => void gpushare.act(id, action),
     onWhatIf: (request, kernelId) => gpushare.whatIf(request, kernelId),
     onDismiss: id => gpushare.dismiss(id),
-    onOpen: (kernel: Kernel) => kernel.name !== '' && openNotebook(kernel.name)
+    onOpen: (kernel: Kernel) => kernel.name !== '' && openNotebook(kernel.name),
+    nameOf: kernelId => {
+      const kernel = gpushare.state.status?.kernels.find(one => one.kernel_id === kernelId);
+      return kernel === undefined ? null : kernelName(kernel);
+    }
   };
 }
 

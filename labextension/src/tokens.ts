@@ -3,13 +3,20 @@ import { Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal } from '@lumino/signaling';
 
-import { KernelRequest, WhatIfAnswer } from './schema';
+import { Kernel, KernelRequest, WhatIfAnswer } from './schema';
 import { Action, IKernelEvent, IState } from './state';
 
 /** An accepted request for a kernel, or null for a release. */
 export interface IChoice {
   readonly kernelId: string;
   readonly request: KernelRequest | null;
+}
+
+/** The result of an action. `kernel`: its state before; `error`: why it was refused. */
+export interface IActionResult {
+  readonly kernel: Kernel;
+  readonly action: Action;
+  readonly error: string | null;
 }
 
 export interface IGpuShare {
@@ -20,6 +27,8 @@ export interface IGpuShare {
   readonly news: ISignal<IGpuShare, IKernelEvent>;
   /** Emitted after a request or release was accepted. */
   readonly chosen: ISignal<IGpuShare, IChoice>;
+  /** Emitted after every action of a person on a kernel. */
+  readonly acted: ISignal<IGpuShare, IActionResult>;
   /** Request a share for this kernel. Never rejects; resolves to whether it was accepted. */
   request(kernelId: string, body: KernelRequest): Promise<boolean>;
   act(kernelId: string, action: Exclude<Action, 'request'>): Promise<boolean>;

@@ -84,7 +84,15 @@ await inLab(
 
     // the visible columns are downloaded, in the order of the table
     await board.getByRole('button', { name: 'Columns' }).click();
-    for (const label of ['State', 'User', 'Node', 'Position', 'Expected wait', 'Requested at', 'Reason']) {
+    for (const label of [
+      'State',
+      'User',
+      'Node',
+      'Position',
+      'Expected wait',
+      'Requested at',
+      'Reason'
+    ]) {
       await board.getByRole('checkbox', { name: label, exact: true }).uncheck();
     }
     await page.keyboard.press('Escape');

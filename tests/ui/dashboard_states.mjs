@@ -162,6 +162,17 @@ await inLab(
     await board.getByRole('button', { name: 'vision' }).click();
     await board.getByRole('img', { name: /1.5 GPUs allocated \(min 0, max 1.5\)/ }).waitFor();
 
+    // no top-level landmarks; the table of workloads fits into a window of 1024 px
+    assert.equal(await board.getByRole('banner').count(), 0);
+    await page.setViewportSize({ width: 1024, height: 768 });
+    await openView('workloads');
+    await expectText('No quota.');
+    const wide = await board
+      .getByRole('region', { name: 'Workloads' })
+      .evaluate(node => node.scrollWidth - node.clientWidth);
+    assert.ok(wide <= 0, `the table is ${wide} px too wide`);
+    await page.setViewportSize({ width: 1360, height: 820 });
+
     // 4000 rows: few are rendered, all are counted, and the last one can be reached
     await configure({ tables: largeCluster(500, 8) });
     await openView('workloads');

@@ -89,8 +89,32 @@ await inLab(url, async lab => {
   await page.locator('.jp-LauncherCard:visible', { hasText: 'GPU share…' }).focus();
   await page.keyboard.press('Enter');
   const dialog = page.locator('.jp-Dialog', { hasText: 'New notebook with a GPU share' });
-  // JupyterLab's dialogs set the focus first
-  await page.waitForFunction(() => document.activeElement?.id === 'gpushare-start-kernel');
+  await page.waitForFunction(
+    () =>
+      document.activeElement?.getAttribute('aria-pressed') === 'true' &&
+      document.activeElement.textContent.startsWith('½ GPU')
+  );
+
+  // amounts are checked while typing, without requests that the server refuses
+  const refused = [];
+  page.on('response', response => response.status() === 400 && refused.push(response.url()));
+  const share = dialog.getByLabel('Share', { exact: true });
+  await share.fill('1.5');
+  await dialog.getByRole('alert').getByText('Above 1 GPU only whole numbers').waitFor();
+  await dialog.getByLabel('Unit').selectOption('gpu_memory');
+  await share.fill('20');
+  await dialog.getByRole('alert').getByText('A size needs a unit: 20GiB or 20MiB.').waitFor();
+  await dialog.getByRole('button', { name: 'Use 20MiB' }).waitFor();
+  await dialog.getByRole('button', { name: 'Use 20GiB' }).press('Enter');
+  assert.equal(await share.inputValue(), '20GiB');
+  await dialog.getByRole('alert').waitFor({ state: 'detached' });
+  await until('the size is checked', async () =>
+    (await whatIfRequests()).some(asked => asked.gpu_memory === '20GiB')
+  );
+  assert.deepEqual(refused, []);
+  const focusIsInForm = () =>
+    page.waitForFunction(() => document.activeElement?.closest('form') !== null);
+  await focusIsInForm(); // the button is gone
   await dialog.getByRole('button', { name: 'large' }).focus();
   await page.keyboard.press('Enter');
   await dialog.getByText('Would wait. Needs 2 GPUs in pool "default"; 1 is free.').waitFor();
@@ -102,6 +126,7 @@ await inLab(url, async lab => {
   await configure({ what_if: { starts_now: true, node: 'n0' } });
   await dialog.getByRole('button', { name: 'Request this instead' }).click();
   await dialog.getByText('Would start now on node n0.').waitFor();
+  await focusIsInForm();
   await dialog.getByLabel('Project', { exact: true }).selectOption('language');
 
   // an invalid request creates no notebook; the error is at its field

@@ -32,6 +32,7 @@ await inLab(url, async lab => {
   const main = page.locator('.jp-NotebookPanel:visible');
   const control = main.locator('.jp-GpuShare-control-button');
   const popover = page.getByRole('dialog', { name: "This notebook's GPU share" });
+  const toast = text => page.locator('.Toastify__toast', { hasText: text });
   const banner = main.locator('.jp-GpuShare-banner');
   const kernelId = name =>
     page.evaluate(name => {
@@ -123,8 +124,7 @@ await inLab(url, async lab => {
   const notice = {
     time: new Date().toISOString(),
     kind: 'notice',
-    message:
-      'In 60 s 30 GiB are reclaimed: a workload of project language needs its share.'
+    message: 'In 60 s 30 GiB are reclaimed: a workload of project language needs its share.'
   };
   await configure({
     status: {
@@ -155,6 +155,7 @@ await inLab(url, async lab => {
     `POST kernels/${id}/actions/suspend`,
     `POST kernels/${id}/actions/resume`
   ]);
+  await toast('a.ipynb: still on GPU 1. No other GPU has room.').waitFor();
   await banner.getByRole('button', { name: 'Request more…' }).click();
   await popover.getByLabel('Share', { exact: true }).waitFor();
   await page.keyboard.press('Escape');
@@ -239,6 +240,39 @@ await inLab(url, async lab => {
     })
     .waitFor();
   await lab.front('a.ipynb');
+
+  // a restart and a shutdown lose GPU memory, and are no errors; another loss is one
+  const lostEvent = message => ({ time: new Date().toISOString(), kind: 'lost', message });
+  const withEvent = event =>
+    configure({
+      status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb', events: [event] })] }
+    });
+  await configure({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb' })] } });
+  await withEvent(lostEvent('GPU 1 failed.'));
+  await toast('a.ipynb: GPU 1 failed.').waitFor();
+  await configure({
+    status: {
+      kernels: [
+        kernel({ kernel_id: second, name: 'a.ipynb' }),
+        kernel({ kernel_id: 'k9', name: 'gone.ipynb' })
+      ]
+    }
+  });
+  await page.evaluate(() =>
+    window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()
+  );
+  await configure({
+    status: {
+      kernels: [
+        kernel({ kernel_id: second, name: 'a.ipynb', events: [lostEvent('Restarted.')] }),
+        kernel({ kernel_id: 'k9', name: 'gone.ipynb', events: [lostEvent('Shut down.')] })
+      ]
+    }
+  });
+  await withEvent(lostEvent('Restarted.'));
+  await page.waitForTimeout(4000); // longer than the notifier waits
+  assert.equal(await toast('Restarted.').count(), 0);
+  assert.equal(await toast('Shut down.').count(), 0);
 
   // the reason in the dialog of a died kernel
   await configure({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb' })] } });

@@ -57,7 +57,10 @@ await inLab(url, async lab => {
   await first.banner.getByRole('button', { name: 'Suspend now' }).click();
   await small.getByText('50 GiB saved in host memory · 40 GiB guaranteed').waitFor();
   await small.getByText('The running cell is paused until the kernel is resumed.').waitFor();
-  await lab.card('whole.ipynb').getByText(/^(running|idle)$/).waitFor();
+  await lab
+    .card('whole.ipynb')
+    .getByText(/^(running|idle)$/)
+    .waitFor();
   if (shots) await lab.shot('saved', shots);
   await small.getByRole('button', { name: 'Resume' }).click();
   await ended(first.cell);

@@ -28,6 +28,7 @@ const waiting = kernel({
       'Project vision has 1 GPU of quota and uses 1; a non-preemptible workload cannot go over it.',
     numbers: { requested: 2, quota: 1 },
     helps: [
+      { change: 'release', to: 'k3', message: 'c.ipynb is idle and holds ½ GPU.' },
       {
         change: 'priority_class',
         to: 'train',
@@ -202,17 +203,19 @@ await inLab(url, async lab => {
   await button('a.ipynb', 'Pin').click();
   await button('c.ipynb', 'Unpin').click();
   await button('c.ipynb', 'Resume').click();
+  await button('b.ipynb', 'Release c.ipynb').click(); // a suggestion
   await button('b.ipynb', 'Stop waiting').click();
   const made = [];
   await until(
-    'five calls',
-    async () => made.push(...(await calls()).map(call => `${call.method} ${call.path}`)) === 5
+    'six calls',
+    async () => made.push(...(await calls()).map(call => `${call.method} ${call.path}`)) === 6
   );
   assert.deepEqual(made, [
     'POST kernels/k1/actions/suspend',
     'POST kernels/k1/actions/pin',
     'POST kernels/k3/actions/unpin',
     'POST kernels/k3/actions/resume',
+    'DELETE kernels/k3',
     'DELETE kernels/k2'
   ]);
 
@@ -223,16 +226,9 @@ await inLab(url, async lab => {
   await button('d.ipynb', 'Request a GPU share…').focus();
   await page.keyboard.press('Enter');
   const form = lab.card('d.ipynb').getByRole('form');
-  const focused = label =>
-    page.waitForFunction(
-      label =>
-        [
-          document.activeElement.textContent,
-          document.activeElement.labels?.[0]?.textContent
-        ].includes(label),
-      label
-    );
-  await focused('Share');
+  const focused = text =>
+    page.waitForFunction(text => document.activeElement.textContent.startsWith(text), text);
+  await focused('½ GPU');
   await page.keyboard.press('Escape');
   await form.waitFor({ state: 'detached' });
   await focused('Request a GPU share…');

@@ -55,10 +55,7 @@ await inLab(
     // 2. a whole GPU for the third: the others are suspended, not killed
     await lab.notebook('c.ipynb');
     await inSidebar(lab, 'c.ipynb');
-    const whole = await run(
-      'c.ipynb',
-      WHOLE
-    );
+    const whole = await run('c.ipynb', WHOLE);
     assert.match(whole.text, /have SIM-GPU/, whole.text);
     await expectText('c.ipynb', '80 GiB of 80 GiB used · 80 GiB guaranteed');
     await picture('a-whole-gpu-lands');

@@ -36,10 +36,7 @@ await inLab(
     await button('Change').waitFor();
 
     // it updates while a cell runs
-    const index = await lab.run(
-      'a.ipynb',
-      FILL_AND_WAIT
-    );
+    const index = await lab.run('a.ipynb', FILL_AND_WAIT);
     await expectText(/70 GiB of 80 GiB used, 30 GiB borrowed/);
     assert.equal((await lab.cell('a.ipynb', index)).busy, true, 'the cell still runs');
     await picture('panel');

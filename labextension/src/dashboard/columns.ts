@@ -106,7 +106,7 @@ export const workloadColumns = (trans: Trans): IColumn<WorkloadView>[] => [
   plain('node_pools', trans.__('Node pools'), { hidden: true }),
   amount('priority', trans.__('Priority'), { hidden: true }),
   plain('preemptible', trans.__('Preemptible'), { hidden: true }),
-  plain('created', trans.__('Requested at'), { kind: 'time' }),
+  plain('created', trans.__('Requested at'), { kind: 'time', hidden: true }),
   plain('kernel_id', trans.__('Kernel'), { hidden: true }),
   plain('id', trans.__('ID'), { hidden: true })
 ];

@@ -4,9 +4,11 @@ import { INotebookTracker } from '@jupyterlab/notebook';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ITranslator } from '@jupyterlab/translation';
 
+import { reportActions } from '../actionReporter';
 import { COMMANDS } from '../commands';
 import { explainKernelDeaths } from '../notebook/kernelDiedDialog';
 import { cancelRequestsOfKilledKernels } from '../notebook/cancelRequests';
+import { Restarts } from '../notebook/restarts';
 import { notebooksOf } from '../notebooks';
 import { Notifier } from '../notifier';
 import { followSettings } from '../settings';
@@ -28,8 +30,11 @@ export const notifier: JupyterFrontEndPlugin<void> = {
   ) => {
     const trans = bundle(translator);
     const settings = followSettings(registry);
+    const restarts = new Restarts(notebooks);
+    reportActions(gpushare, trans);
     new Notifier({
       gpushare,
+      isRestarted: kernelId => restarts.isRecent(kernelId),
       showPanel: () => void app.commands.execute(COMMANDS.show),
       isInSight: kernelId =>
         notebooks !== null && notebooksOf(notebooks, kernelId).some(panel => panel.isVisible),

@@ -32,7 +32,7 @@ export async function askAtStart(
     body: new StartBody(gpushare, kernelspecs, close, trans),
     buttons: [], // the form has its own
     hasClose: true,
-    focusNodeSelector: 'select, input'
+    focusNodeSelector: '[aria-pressed="true"], .jp-GpuShare-amount input'
   });
   await dialog.launch();
   return chosen;

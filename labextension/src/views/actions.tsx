@@ -4,6 +4,7 @@ import * as React from 'react';
 
 import { Kernel } from '../schema';
 import { Action } from '../state';
+import { useKeptFocus } from './keptFocus';
 
 export type Act = Exclude<Action, 'request'>;
 
@@ -75,7 +76,7 @@ interface IActionsProps {
 
 export function Actions({ kernel, waitsFor, onAct, onAsk, trans }: IActionsProps): JSX.Element {
   const row = React.useRef<HTMLDivElement>(null);
-  const keep = useKeptFocus(row);
+  const keep = useKeptButton(row);
   const waits = waitsFor !== null;
   return (
     <div ref={row} className="jp-GpuShare-actions" {...keep}>
@@ -105,29 +106,14 @@ export function Actions({ kernel, waitsFor, onAct, onAsk, trans }: IActionsProps
  * Keeps the focus in a row of buttons that change: Pin becomes Unpin, Suspend becomes Resume. Busy
  * buttons are `aria-disabled`, because browsers take the focus from disabled ones.
  */
-function useKeptFocus(
-  row: React.RefObject<HTMLElement>
-): Pick<React.HTMLAttributes<HTMLElement>, 'onFocus' | 'onBlur'> {
-  const at = React.useRef<number | null>(null);
+function useKeptButton(row: React.RefObject<HTMLElement>): ReturnType<typeof useKeptFocus> {
+  const index = React.useRef(0);
   const buttons = () => [...(row.current?.querySelectorAll('button') ?? [])];
-  React.useLayoutEffect(() => {
-    const lost = document.activeElement === null || document.activeElement === document.body;
-    if (at.current !== null && lost) {
-      const left = buttons();
-      left[Math.min(at.current, left.length - 1)]?.focus();
+  return useKeptFocus(
+    row,
+    () => buttons()[Math.min(index.current, buttons().length - 1)],
+    focused => {
+      index.current = buttons().indexOf(focused as HTMLButtonElement);
     }
-  });
-  return {
-    onFocus: event => {
-      at.current = buttons().indexOf(event.target as HTMLButtonElement);
-    },
-    onBlur: event => {
-      const button = event.target;
-      window.setTimeout(() => {
-        if (button.isConnected && !row.current?.contains(document.activeElement)) {
-          at.current = null; // the focus moved elsewhere
-        }
-      });
-    }
-  };
+  );
 }

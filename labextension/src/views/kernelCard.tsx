@@ -9,10 +9,12 @@ import { IPendingAction } from '../state';
 import { kernelLabel, stateText } from '../stateLabels';
 import { Act, Actions } from './actions';
 import { Events } from './events';
+import { useKeptFocus } from './keptFocus';
 import { MemoryBar } from './memoryBar';
 import { Notice } from './notice';
 import { Reason } from './reason';
-import { IChoices, RequestForm } from './requestForm';
+import { IChoices } from './requestDraft';
+import { focusTarget, RequestForm } from './requestForm';
 import { AskWhatIf } from './whatIf';
 
 export interface IKernelActions {
@@ -21,6 +23,8 @@ export interface IKernelActions {
   onWhatIf: AskWhatIf;
   onDismiss: (kernelId: string) => void;
   onOpen: (kernel: Kernel) => void;
+  /** The name of one of my kernels, or null. */
+  nameOf: (kernelId: string) => string | null;
 }
 
 interface IKernelCardProps extends IKernelActions {
@@ -43,6 +47,9 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
   const whatIf: AskWhatIf = request => props.onWhatIf(request, kernel.kernel_id);
   const card = React.useRef<HTMLElement>(null);
   useFormFocus(card, asking, brief?.asks === true);
+  const keepFocus = useKeptFocus(card, () =>
+    card.current?.querySelector<HTMLElement>('.jp-GpuShare-actions button')
+  );
   const close = () => {
     setAsking(false);
     if (refusal !== null) {
@@ -58,6 +65,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
   return (
     <section
       ref={card}
+      {...keepFocus}
       onKeyDown={leave}
       className="jp-GpuShare-card"
       data-state={kernel.state}
@@ -107,6 +115,8 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
           reason={kernel.reason}
           onWhatIf={whatIf}
           onChoose={request => props.onRequest(kernel.kernel_id, request)}
+          onAct={props.onAct}
+          nameOf={props.nameOf}
           trans={trans}
         />
       )}
@@ -164,15 +174,8 @@ function useFormFocus(card: React.RefObject<HTMLElement>, asking: boolean, atOnc
       card.current?.contains(at) ||
       (atOnce && at.contains(card.current));
     if (lost) {
-      card.current
-        ?.querySelector<HTMLElement>(
-          !asking
-            ? '.jp-GpuShare-actions button'
-            : atOnce
-              ? 'form button, form input'
-              : 'form input'
-        )
-        ?.focus();
+      const button = () => card.current?.querySelector<HTMLElement>('.jp-GpuShare-actions button');
+      (asking ? focusTarget(card.current) : button())?.focus();
     }
   }, [asking]);
 }

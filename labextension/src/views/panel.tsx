@@ -9,7 +9,7 @@ import { IState } from '../state';
 import { IKernelActions, KernelCard } from './kernelCard';
 import { Node } from './node';
 import { Projects } from './projects';
-import { IChoices } from './requestForm';
+import { IChoices } from './requestDraft';
 import { Section } from './section';
 
 interface IPanelProps extends IKernelActions {
@@ -142,6 +142,7 @@ function Kernels(props: IPanelProps & { status: Status }): JSX.Element {
           onWhatIf={props.onWhatIf}
           onDismiss={props.onDismiss}
           onOpen={props.onOpen}
+          nameOf={props.nameOf}
           trans={trans}
         />
       ))}

@@ -4,7 +4,8 @@ import * as React from 'react';
 
 import { timeText } from '../format';
 import { sentence } from '../messages';
-import { Kernel, KernelRequest, ReasonBody } from '../schema';
+import { HelpBody, Kernel, KernelRequest, ReasonBody } from '../schema';
+import { Act } from './actions';
 import { Expected } from './expectedWait';
 import { Alternatives, AskWhatIf, changed, useWhatIf } from './whatIf';
 
@@ -13,10 +14,14 @@ interface IReasonProps {
   reason: ReasonBody;
   onWhatIf: AskWhatIf;
   onChoose: (request: KernelRequest) => void;
+  onAct: (kernelId: string, action: Act) => void;
+  /** The name of one of my kernels, or null. */
+  nameOf: (kernelId: string) => string | null;
   trans: TranslationBundle;
 }
 
-export function Reason({ kernel, reason, onWhatIf, onChoose, trans }: IReasonProps): JSX.Element {
+export function Reason(props: IReasonProps): JSX.Element {
+  const { kernel, reason, trans } = props;
   const position = kernel.queue_position;
   const since = waitingSince(kernel);
   const [offered, setOffered] = React.useState(false);
@@ -36,22 +41,38 @@ export function Reason({ kernel, reason, onWhatIf, onChoose, trans }: IReasonPro
           <div className="jp-GpuShare-faint">{trans.__('To start sooner:')}</div>
           <ul className="jp-GpuShare-helps">
             {helps.map(help => (
-              <li key={help.message}>{help.message}</li>
+              <li key={`${help.to} ${help.message}`}>
+                {help.message} <HelpButton {...props} help={help} />
+              </li>
             ))}
           </ul>
         </>
       )}
-      {kernel.state === 'pending' && (
-        <Instead
-          kernel={kernel}
-          onWhatIf={onWhatIf}
-          onChoose={onChoose}
-          onOffered={setOffered}
-          trans={trans}
-        />
-      )}
+      {kernel.state === 'pending' && <AlternativesSection {...props} onOffered={setOffered} />}
     </div>
   );
+}
+
+/** A button for the suggestion to release one of my own shares. */
+function HelpButton({ help, ...props }: IReasonProps & { help: HelpBody }): JSX.Element | null {
+  const name = releasedName(help, props.nameOf);
+  return name === null ? null : (
+    <button
+      type="button"
+      className="jp-GpuShare-link"
+      onClick={() => props.onAct(help.to, 'release')}
+    >
+      {props.trans.__('Release %1', name)}
+    </button>
+  );
+}
+
+/** The kernel whose share a suggestion says to release; null for other suggestions. */
+export function releasedName(
+  help: HelpBody,
+  nameOf: (kernelId: string) => string | null
+): string | null {
+  return help.change === 'release' ? nameOf(help.to) : null;
 }
 
 /** Suggestions that a what-if answer offers with a button. */
@@ -66,7 +87,7 @@ export function waitingSince(kernel: Kernel): string | null {
 }
 
 /** Asked when opened: hundreds of waiting kernels must not send hundreds of what-if requests. */
-function Instead(
+function AlternativesSection(
   props: Omit<IReasonProps, 'reason'> & { onOffered: (offered: boolean) => void }
 ): JSX.Element {
   const { kernel, trans } = props;

@@ -2,15 +2,14 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { offerText } from '../expectedWait';
-import { requestText } from '../format';
-import { sentence } from '../messages';
-import { Kernel, KernelRequest, Preset, Status, WhatIfAnswer } from '../schema';
+import { amountError, readings, Unit } from '../amounts';
+import { Kernel, KernelRequest } from '../schema';
 import { IRequestError } from '../state';
-import { Alternatives, AskWhatIf, changed, Expectation, useWhatIf } from './whatIf';
-
-/** The options of the form. */
-export type IChoices = Pick<Status, 'projects' | 'node_pools' | 'priority_classes' | 'presets'>;
+import { Field } from './field';
+import { useKeptFocus } from './keptFocus';
+import { Presets } from './presets';
+import { draftOf, firstDraft, IChoices, IDraft, requestOf } from './requestDraft';
+import { Alternatives, AskWhatIf, changed, Expectation, SETTLE_MS, useWhatIf } from './whatIf';
 
 interface IRequestFormProps {
   /** Prefix of element ids: two forms for one kernel may be open. */
@@ -30,28 +29,21 @@ interface IRequestFormProps {
   trans: TranslationBundle;
 }
 
-type Unit = 'gpu' | 'gpu_memory';
-
-/** The field values as typed. */
-interface IDraft {
-  readonly unit: Unit;
-  readonly amount: string;
-  readonly limit: string;
-  readonly project: string;
-  readonly pools: string;
-  readonly priority: string;
-  readonly preset: string | null;
-}
-
 export function RequestForm(props: IRequestFormProps): JSX.Element {
-  const { choices, refusal, trans } = props;
+  const { choices, trans } = props;
   const [draft, setDraft] = React.useState(() => firstDraft(props.kernel, choices));
   const set = (change: Partial<IDraft>) => setDraft({ ...draft, ...change });
-  const request = draft.amount.trim() === '' ? null : requestOf(draft);
+  const mistake = mistakeIn(draft, trans);
+  const settled = useSettled(mistake?.message ?? null) ? mistake : null;
+  const refusal = settled ?? props.refusal;
+  const isEmpty = draft.amount.trim() === '';
+  const request = isEmpty || mistake !== null ? null : requestOf(draft);
+  const form = React.useRef<HTMLFormElement>(null);
+  const keepFocus = useKeptFocus(form, () => focusTarget(form.current));
   const known = useWhatIf(props.onWhatIf, request);
   const submit = (event: React.FormEvent) => {
     event.preventDefault();
-    if (request !== null) {
+    if (request !== null && !props.busy) {
       props.onSubmit(request);
     }
   };
@@ -79,6 +71,8 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
     );
   return (
     <form
+      ref={form}
+      {...keepFocus}
       className="jp-GpuShare-form"
       onSubmit={submit}
       aria-label={trans.__('Request a GPU share')}
@@ -88,7 +82,7 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
         presets={choices.presets}
         draft={draft}
         onWhatIf={props.onWhatIf}
-        onChoose={preset => setDraft(drafted(preset.request, draft, preset.name))}
+        onChoose={preset => setDraft(draftOf(preset.request, draft, preset.name))}
         trans={trans}
       />
       <Amount id={`${props.id}-gpu`} draft={draft} set={set} refusal={refusal} trans={trans} />
@@ -123,12 +117,16 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
       {request !== null && known !== null && 'answer' in known && (
         <Alternatives
           alternatives={known.answer.alternatives}
-          onChoose={change => setDraft(drafted(changed(request, change), draft, null))}
+          onChoose={change => setDraft(draftOf(changed(request, change), draft, null))}
           trans={trans}
         />
       )}
       <div className="jp-GpuShare-actions">
-        <button type="submit" className="jp-GpuShare-button jp-mod-primary" disabled={props.busy}>
+        <button
+          type="submit"
+          className="jp-GpuShare-button jp-mod-primary"
+          aria-disabled={props.busy || mistake !== null}
+        >
           {trans.__('Request')}
         </button>
         <button type="button" className="jp-GpuShare-button" onClick={props.onCancel}>
@@ -139,124 +137,33 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
   );
 }
 
-/** Whether the error is shown at its field already. */
-function isSaid(known: ReturnType<typeof useWhatIf>, refusal: IRequestError | null): boolean {
-  return known !== null && 'problem' in known && known.problem === refusal?.message;
+/** An error that the page finds itself; presets have been checked by the server. */
+function mistakeIn(draft: IDraft, trans: TranslationBundle): IRequestError | null {
+  return draft.preset !== null || draft.amount.trim() === '' ? null : amountError(draft, trans);
 }
 
-function firstDraft(kernel: Kernel | null, choices: IChoices): IDraft {
-  const { gpu = null, gpu_memory_mib = null } = kernel?.request ?? {};
-  return {
-    unit: gpu_memory_mib === null ? 'gpu' : 'gpu_memory',
-    amount: gpu_memory_mib !== null ? `${gpu_memory_mib}MiB` : String(gpu ?? 0.5),
-    limit: kernel?.limit.gpu === null || kernel === null ? '' : String(kernel.limit.gpu),
-    project: kernel?.project ?? choices.projects[0] ?? '',
-    pools: '',
-    priority: '',
-    preset: kernel?.preset ?? null
-  };
+/** Whether the value has not changed for a moment: "0" is no mistake of a person typing "0.5". */
+function useSettled(value: string | null): boolean {
+  const [settled, setSettled] = React.useState<string | null>(null);
+  React.useEffect(() => {
+    const timer = window.setTimeout(() => setSettled(value), SETTLE_MS);
+    return () => window.clearTimeout(timer);
+  }, [value]);
+  return settled === value;
 }
 
-/** The draft for a whole request; fields that the request does not set keep their values. */
-function drafted(request: KernelRequest, draft: IDraft, preset: string | null): IDraft {
-  const pools = request.node_pools ?? draft.pools;
-  return {
-    unit: request.gpu_memory === null || request.gpu_memory === undefined ? 'gpu' : 'gpu_memory',
-    amount: String(request.gpu_memory ?? request.gpu ?? draft.amount),
-    limit: String(request.gpu_limit ?? ''),
-    project: request.project ?? draft.project,
-    pools: typeof pools === 'string' ? pools : pools.join(','),
-    priority: String(request.priority_class ?? draft.priority),
-    preset
-  };
-}
-
-function requestOf(draft: IDraft): KernelRequest {
-  const { unit, amount, limit, project, pools, priority, preset } = draft;
-  return {
-    ...(preset === null ? {} : { preset }),
-    [unit]: amount.trim(),
-    ...(limit.trim() === '' ? {} : { gpu_limit: limit.trim() }),
-    ...(project === '' ? {} : { project }),
-    ...(pools === '' ? {} : { node_pools: pools.split(',') }),
-    ...(priority === '' ? {} : { priority_class: priority })
-  };
-}
-
-interface IPresetsProps {
-  presets: readonly Preset[];
-  draft: IDraft;
-  onWhatIf: AskWhatIf;
-  onChoose: (preset: Preset) => void;
-  trans: TranslationBundle;
-}
-
-function Presets({ presets, draft, onWhatIf, onChoose, trans }: IPresetsProps): JSX.Element {
-  const offers = useOffers(presets, draft, onWhatIf);
-  const offered = ({ name }: Preset) =>
-    offers[name] === undefined ? '' : offerText(offers[name], trans);
-  const isChosen = (preset: Preset) =>
-    draft.preset === preset.name ||
-    (draft.preset === null &&
-      draft.unit === 'gpu' &&
-      draft.amount === String(preset.request.gpu) &&
-      draft.limit === '');
+/** Where the focus of a form begins: the selected preset, else the amount. */
+export function focusTarget(form: Element | null): HTMLElement | null {
   return (
-    <div className="jp-GpuShare-presets" role="group" aria-label={trans.__('Presets')}>
-      {presets.map(preset => (
-        <button
-          key={preset.name}
-          type="button"
-          className="jp-GpuShare-button"
-          aria-pressed={isChosen(preset)}
-          title={[preset.description, requestText(preset.request), offered(preset)]
-            .filter(part => part !== '')
-            .join(': ')}
-          onClick={() => onChoose(preset)}
-        >
-          {preset.name}
-          <span className="jp-GpuShare-offer" aria-hidden>
-            {offered(preset)}
-          </span>
-        </button>
-      ))}
-    </div>
+    form?.querySelector<HTMLElement>('[aria-pressed="true"]') ??
+    form?.querySelector<HTMLElement>('.jp-GpuShare-amount input') ??
+    null
   );
 }
 
-/** Each preset costs one what-if request. */
-const MOST_OFFERS = 8;
-
-/** What-if answers per preset for the selected project, requested one after the other. */
-function useOffers(
-  presets: readonly Preset[],
-  draft: IDraft,
-  ask: AskWhatIf
-): { readonly [preset: string]: WhatIfAnswer } {
-  const [offers, setOffers] = React.useState<{ readonly [preset: string]: WhatIfAnswer }>({});
-  const names = presets.map(preset => preset.name).join('\n');
-  React.useEffect(() => {
-    let wanted = true;
-    setOffers({});
-    const askAll = async () => {
-      for (const preset of presets.slice(0, MOST_OFFERS)) {
-        const answer = await ask(requestOf(drafted(preset.request, draft, preset.name))).catch(
-          () => null
-        );
-        if (!wanted) {
-          return;
-        }
-        if (answer !== null) {
-          setOffers(known => ({ ...known, [preset.name]: answer }));
-        }
-      }
-    };
-    void askAll();
-    return () => {
-      wanted = false;
-    };
-  }, [names, draft.project]);
-  return offers;
+/** Whether the error is shown at its field already. */
+function isSaid(known: ReturnType<typeof useWhatIf>, refusal: IRequestError | null): boolean {
+  return known !== null && 'problem' in known && known.problem === refusal?.message;
 }
 
 interface IAmountProps {
@@ -288,29 +195,34 @@ function Amount({ id, draft, set, refusal, trans }: IAmountProps): JSX.Element {
           <option value="gpu_memory">{trans.__('GPU memory')}</option>
         </select>
       </span>
+      {draft.unit === 'gpu_memory' && draft.preset === null && (
+        <Readings amount={draft.amount} onChoose={amount => set({ amount })} trans={trans} />
+      )}
     </Field>
   );
 }
 
-interface IFieldProps {
-  id: string;
-  label: string;
-  name: string;
-  refusal: IRequestError | null;
-  children: React.ReactNode;
+interface IReadingsProps {
+  amount: string;
+  onChoose: (amount: string) => void;
+  trans: TranslationBundle;
 }
 
-/** A labelled field with its error. */
-export function Field({ id, label, name, refusal, children }: IFieldProps): JSX.Element {
-  return (
-    <div className="jp-GpuShare-field">
-      <label htmlFor={id}>{label}</label>
-      {children}
-      {refusal !== null && refusal.field === name && (
-        <div className="jp-GpuShare-refusal" role="alert">
-          {sentence(refusal.message)}
-        </div>
-      )}
+/** The likely readings of a size without a unit, each as a button. */
+function Readings({ amount, onChoose, trans }: IReadingsProps): JSX.Element | null {
+  const options = readings(amount);
+  return options.length === 0 ? null : (
+    <div className="jp-GpuShare-small">
+      {options.map(option => (
+        <button
+          key={option}
+          type="button"
+          className="jp-GpuShare-link"
+          onClick={() => onChoose(option)}
+        >
+          {trans.__('Use %1', option)}
+        </button>
+      ))}
     </div>
   );
 }

@@ -6,7 +6,8 @@ import { KernelRequest } from '../schema';
 import { IRequestError, IState } from '../state';
 import { ConnectionLine } from './panel';
 import { Projects } from './projects';
-import { Field, RequestForm } from './requestForm';
+import { Field } from './field';
+import { focusTarget, RequestForm } from './requestForm';
 import { AskWhatIf } from './whatIf';
 
 interface IStartFormProps {
@@ -25,9 +26,12 @@ export function StartForm(props: IStartFormProps): JSX.Element {
   const [kernel, setKernel] = React.useState(props.firstKernel);
   const [checking, setChecking] = React.useState(false);
   const [refusal, setRefusal] = React.useState<IRequestError | null>(null);
+  const body = React.useRef<HTMLDivElement>(null);
+  const isReady = state.status !== null;
+  React.useEffect(() => focusTarget(body.current)?.focus(), [isReady]);
   const start = (request: KernelRequest) => {
     setChecking(true);
-    void mistakeIn(request, props.onWhatIf).then(mistake => {
+    void serverError(request, props.onWhatIf).then(mistake => {
       setChecking(false);
       setRefusal(mistake);
       if (mistake === null) {
@@ -36,7 +40,7 @@ export function StartForm(props: IStartFormProps): JSX.Element {
     });
   };
   return (
-    <>
+    <div ref={body}>
       <ConnectionLine state={state} onRetry={props.onRetry} trans={trans} />
       {state.status !== null && (
         <RequestForm
@@ -68,12 +72,12 @@ export function StartForm(props: IStartFormProps): JSX.Element {
           </Field>
         </RequestForm>
       )}
-    </>
+    </div>
   );
 }
 
 /** The error of an invalid request, found before a notebook is created; null when it is valid. */
-async function mistakeIn(request: KernelRequest, ask: AskWhatIf): Promise<IRequestError | null> {
+async function serverError(request: KernelRequest, ask: AskWhatIf): Promise<IRequestError | null> {
   try {
     await ask(request);
     return null;

@@ -10,7 +10,7 @@ import { Expected } from './expectedWait';
 export type AskWhatIf = (request: KernelRequest, kernelId?: string) => Promise<WhatIfAnswer>;
 
 /** Wait until a person stops typing. */
-const SETTLE_MS = 300;
+export const SETTLE_MS = 300;
 
 type Known = { readonly answer: WhatIfAnswer } | { readonly problem: string } | null;
 
