@@ -1,8 +1,8 @@
 /** Which events are shown as notifications, and their texts. Pure. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
-import { kernelName, secondsLeft, timeLeft } from './format';
-import { Event, EventKind, Kernel } from './schema';
+import { kernelName, secondsLeft, shareText, timeLeft } from './format';
+import { Event, EventKind, Kernel, PendingChange } from './schema';
 import { IKernelEvent, LOST, SILENT } from './state';
 
 export type Tone = 'info' | 'success' | 'warning' | 'error';
@@ -97,4 +97,10 @@ export function sentence(text: string): string {
   return words === ''
     ? ''
     : `${words[0].toUpperCase()}${words.slice(1)}${/[.!?…]$/.test(words) ? '' : '.'}`;
+}
+
+/** A pending request that replaces the current share when it is granted. */
+export function changeText(change: PendingChange, trans: TranslationBundle): string {
+  const share = shareText(change.request) ?? '';
+  return trans.__('Change to %1: waiting. The current share stays until then.', share);
 }

@@ -64,7 +64,9 @@ function requestOutcome(
   trans: TranslationBundle
 ): IMessage | null | 'undecided' {
   const name = kernelName(now);
-  if (now.notice_deadline === null && (now.state === 'attached' || now.state === 'granted')) {
+  const change = now.pending_change ?? null;
+  const isGranted = change === null && now.notice_deadline === null;
+  if (isGranted && (now.state === 'attached' || now.state === 'granted')) {
     const share = shareText(now.request) ?? '';
     return {
       tone: 'success',
@@ -75,5 +77,8 @@ function requestOutcome(
     return 'undecided';
   }
   const waiting = trans.__('%1: the request is waiting.', name);
-  return { tone: 'warning', text: [waiting, now.reason?.message ?? ''].join(' ').trim() };
+  return {
+    tone: 'warning',
+    text: [waiting, (change ?? now).reason?.message ?? ''].join(' ').trim()
+  };
 }

@@ -3,7 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 
 import { expectedShort } from './expectedWait';
 import { gpuText, kernelName, memoryText, secondsLeft, shareText, timeLeft } from './format';
-import { problemText } from './messages';
+import { changeText, problemText } from './messages';
 import { Kernel, Share, Status } from './schema';
 import { IState } from './state';
 import { kernelLabel, stateText } from './stateLabels';
@@ -54,6 +54,10 @@ function currentText(kernel: Kernel, now: number, trans: TranslationBundle): str
 export function kernelHint(kernel: Kernel | null, trans: TranslationBundle): string {
   if (kernel === null) {
     return trans.__("This notebook's GPU share");
+  }
+  const change = kernel.pending_change ?? null; // older servers do not send it
+  if (change !== null && kernel.cell_waits === null) {
+    return [changeText(change, trans), change.reason?.message ?? ''].join(' ').trim();
   }
   const waits = [kernel.reason?.message, kernel.expected_wait?.message]
     .filter(part => part !== undefined)

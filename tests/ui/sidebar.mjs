@@ -99,6 +99,24 @@ await inLab(url, async lab => {
   await expectText(/A cell is waiting. Waiting for room/, lab.card('c.ipynb'));
   if (shots) await lab.shot('states', shots);
 
+  // a pending change: the current share stays
+  const change = {
+    workload: 'w9',
+    request: { gpu: 1 },
+    queue_position: 4,
+    reason: { code: 'WaitingForFreeGPU', message: 'No GPU is free.', numbers: {}, helps: [] }
+  };
+  await configure({
+    status: {
+      kernels: [kernel({ utilization: 0.37, pending_change: change }), waiting, asleep, none]
+    }
+  });
+  await expectText(/Change to 1 GPU: waiting. The current share stays/, lab.card('a.ipynb'));
+  await expectText('No GPU is free.', lab.card('a.ipynb'));
+  await expectText('Queue position: 4', lab.card('a.ipynb'));
+  await expectText('running', lab.card('a.ipynb'));
+  await configure({ status: { kernels: [kernel({ utilization: 0.37 }), waiting, asleep, none] } });
+
   // alternatives, requested when opened; a button requests one
   await whatIfRequests();
   await configure({

@@ -22,7 +22,7 @@ const reason = {
   code: 'WaitingForQuota',
   message: '<reason>',
   numbers: {},
-  helps: [{ change: 'x', to: 'y', message: '<help>' }]
+  helps: [{ change: 'release', to: 'k4', message: '<help>' }]
 };
 const eviction = {
   time: event.time,
@@ -147,7 +147,8 @@ await inLab(process.argv[2], async lab => {
       name: 'a.ipynb',
       notice_deadline: new Date(Date.now() + 600_000).toISOString(),
       events: [event],
-      utilization: 0.4
+      utilization: 0.4,
+      pending_change: { workload: 'w9', request: { gpu: 1 }, reason }
     }),
     kernel({
       kernel_id: 'k2',

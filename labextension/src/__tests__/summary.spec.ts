@@ -102,6 +102,22 @@ describe("a notebook's share in its toolbar", () => {
     expect(kernelSummary(shown, NOW, english)).toBe(text);
   });
 
+  test('its hint is the pending change of the share', () => {
+    const reason = { code: 'X', message: 'No quota is left.', numbers: {}, helps: [] };
+    const change = {
+      workload: 'w2',
+      request: { gpu: 1, gpu_memory_mib: null },
+      limit: { gpu: null, gpu_memory_mib: null },
+      project: null,
+      reason,
+      queue_position: 1,
+      expected_wait: null
+    };
+    expect(kernelHint(kernel({ pending_change: change }), english)).toBe(
+      'Change to 1 GPU: waiting. The current share stays until then. No quota is left.'
+    );
+  });
+
   test('its hint is why it waits', () => {
     expect(kernelHint(kernel({ cell_waits: 'Waiting for room.' }), english)).toBe(
       'Waiting for room.'

@@ -12,7 +12,7 @@ import { Events } from './events';
 import { useKeptFocus } from './keptFocus';
 import { MemoryBar } from './memoryBar';
 import { Notice } from './notice';
-import { Reason } from './reason';
+import { Change, Reason } from './reason';
 import { IChoices } from './requestDraft';
 import { focusTarget, RequestForm } from './requestForm';
 import { AskWhatIf } from './whatIf';
@@ -113,6 +113,17 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
         <Reason
           kernel={kernel}
           reason={kernel.reason}
+          onWhatIf={whatIf}
+          onChoose={request => props.onRequest(kernel.kernel_id, request)}
+          onAct={props.onAct}
+          nameOf={props.nameOf}
+          trans={trans}
+        />
+      )}
+      {kernel.pending_change && (
+        <Change
+          kernel={kernel}
+          change={kernel.pending_change}
           onWhatIf={whatIf}
           onChoose={request => props.onRequest(kernel.kernel_id, request)}
           onAct={props.onAct}

@@ -3,8 +3,8 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { timeText } from '../format';
-import { sentence } from '../messages';
-import { HelpBody, Kernel, KernelRequest, ReasonBody } from '../schema';
+import { changeText, sentence } from '../messages';
+import { HelpBody, Kernel, KernelRequest, PendingChange, ReasonBody } from '../schema';
 import { Act } from './actions';
 import { Expected } from './expectedWait';
 import { Alternatives, AskWhatIf, changed, useWhatIf } from './whatIf';
@@ -51,6 +51,28 @@ export function Reason(props: IReasonProps): JSX.Element {
       {kernel.state === 'pending' && <AlternativesSection {...props} onOffered={setOffered} />}
     </div>
   );
+}
+
+interface IChangeProps extends Omit<IReasonProps, 'reason'> {
+  change: PendingChange;
+}
+
+/** A pending request for another share; the kernel keeps the current one until it is granted. */
+export function Change({ change, ...props }: IChangeProps): JSX.Element {
+  return (
+    <>
+      <div className="jp-GpuShare-faint">{changeText(change, props.trans)}</div>
+      {change.reason !== null && (
+        <Reason {...props} kernel={asPending(props.kernel, change)} reason={change.reason} />
+      )}
+    </>
+  );
+}
+
+/** The kernel as if it had only the pending request. */
+function asPending(kernel: Kernel, change: PendingChange): Kernel {
+  const { request, limit, project, queue_position, expected_wait } = change;
+  return { ...kernel, state: 'pending', request, limit, project, queue_position, expected_wait };
 }
 
 /** A button for the suggestion to release one of my own shares. */
