@@ -108,10 +108,13 @@ def wait(timeout: float | None = None) -> Json:
 
 def why() -> Json:
     """Why this notebook waits: state, reason with numbers and what would help, queue position,
-    expected wait.
+    expected wait. A notebook that requests another share keeps its current one meanwhile; the
+    reason is then that of the requested share.
     """
     now = status()
-    return {name: now.get(name) for name in ("state", "reason", "queue_position", "expected_wait")}
+    waiting = now.get("pending_change") or now
+    details = ("reason", "queue_position", "expected_wait")
+    return {"state": now["state"], **{name: waiting.get(name) for name in details}}
 
 
 def what_if(

@@ -7,7 +7,7 @@ import pytest
 from tests.story.jupyter_process import RestError, eventually
 
 pytestmark = pytest.mark.slow
-HOLD = "from jupyter_gpushare import simgpu; kept = simgpu.alloc('1GiB'); kept.fill(7)"
+HOLD = "from jupyter_gpushare import gpu, simgpu; kept = simgpu.alloc('1GiB'); kept.fill(7)"
 
 
 def test_the_old_share_stays_until_the_new_one_is_granted(server, notebook):
@@ -40,3 +40,28 @@ def test_a_change_that_fits_at_once_keeps_the_memory(server, notebook):
     eventually(lambda: mine.view["request"]["gpu"] == 1.0, "the new share is granted")
     mine.until("attached")
     assert "7" in mine.ok("print(kept.sum() // kept.nbytes)")
+
+
+def test_a_cell_that_requests_another_share_waits_for_it(server, notebook):
+    other, mine = notebook("whole"), notebook("half")
+    other.until("attached")
+    mine.until("attached")
+    mine.ok(HOLD)
+    cell = mine.submit("%gpu request 2\nprint(gpu.status()['request']['gpu'])")
+    mine.until_shown(cell, "2 GPUs requested; 0.5 GPU is kept until then.")
+    assert mine.view["request"]["gpu"] == 0.5
+    other.ok("%gpu release")
+    result = mine.collect(cell, 60)
+    assert result.ok, result.text
+    assert "Granted: 2 GPUs." in result.text
+    assert result.text.rstrip().endswith("2.0")
+    assert "7" in mine.ok("print(kept.sum() // kept.nbytes)"), "its memory is kept"
+
+
+def test_a_cell_with_another_share_runs_with_it_and_restores_the_old_one(server, notebook):
+    mine = notebook("half")
+    mine.until("attached")
+    mine.ok("from jupyter_gpushare import gpu")
+    text = mine.ok("%%gpu 2\nprint(gpu.status()['request']['gpu'], gpu.status()['state'])")
+    assert text.rstrip().endswith("2.0 attached")
+    eventually(lambda: mine.view["request"]["gpu"] == 0.5, "the old share is back")

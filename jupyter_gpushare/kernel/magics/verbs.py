@@ -84,14 +84,13 @@ def _wait(_: Any) -> Result:
 
 
 def _why(_: Any) -> Result:
-    kernel = gpu.status()
-    reason = kernel.get("reason")
-    if reason:
-        position, expected = kernel.get("queue_position"), kernel.get("expected_wait")
-        return text_view.reason_text(reason, position, expected)
-    if kernel["state"] == "detached":
+    answer = gpu.why()
+    if answer["reason"]:
+        position, expected = answer["queue_position"], answer["expected_wait"]
+        return text_view.reason_text(answer["reason"], position, expected)
+    if answer["state"] == "detached":
         return "Not waiting: this notebook has not requested a GPU."
-    return f"Not waiting: this notebook is {state_word(kernel)}."
+    return f"Not waiting: this notebook is {state_word(answer)}."
 
 
 def _what_if(options: Any) -> Result:
