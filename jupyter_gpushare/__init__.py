@@ -1,8 +1,7 @@
 """Share GPUs between notebooks.
 
-This file is what Jupyter, IPython and notebooks find by name. It imports nothing heavy: a kernel
-that says ``from jupyter_gpushare import gpu`` must not pay for the server's dependencies, so every
-name below is resolved late.
+Jupyter, IPython and notebooks look up these names. All of them are imported lazily, since a kernel
+that runs ``from jupyter_gpushare import gpu`` must not load the server's dependencies.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _NOTEBOOK_NAMES = {"gpu": "jupyter_gpushare.kernel.gpu", "simgpu": "jupyter_gpus
 
 
 def __getattr__(name: str) -> ModuleType:
-    """What notebooks import, at the moment they first ask for it."""
+    """Imports a module for notebooks on first access."""
     if name not in _NOTEBOOK_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module(_NOTEBOOK_NAMES[name])
 
 
 def _jupyter_labextension_paths() -> list[dict[str, str]]:
-    """Where the built JupyterLab extension is, for ``jupyter labextension develop``."""
+    """The built JupyterLab extension, for ``jupyter labextension develop``."""
     return [{"src": "labextension", "dest": "jupyter-gpushare"}]
 
 

@@ -1,9 +1,8 @@
-"""Talks to the scheduler service: typed calls, its stream of changes, and an agent's link, over
-HTTP or inside one process.
+"""Client of the scheduler service: typed calls, its stream of changes, and an agent's connection,
+over HTTP or inside one process.
 
-A `Transport` (`transports`) carries bytes; `SchedulerClient` gives them types and turns error
-bodies back into the errors of `core.errors`. A scheduler that cannot be reached is `Unavailable`;
-nothing here waits for ever.
+A `Transport` carries bytes; `SchedulerClient` converts them to bodies and errors. A scheduler that
+cannot be reached is `Unavailable`; every call has a timeout.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ _PATHS: Final = {route.name: route.path for route in ROUTES}
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """Stands in a stream of changes where the link broke. It is made anew by itself; nothing that
-    happened meanwhile is missed.
+    """Marks a lost connection in a stream of changes. The stream reconnects and resumes without
+    loss.
     """
 
     message: str
 
 
 class AgentLink:
-    """An agent's side of its link: send reports, iterate over orders."""
+    """The agent's side of its connection: send reports, iterate over orders."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -66,51 +65,51 @@ class AgentLink:
 
 
 class SchedulerClient:
-    """Every call raises `GpuShareError`: `Unavailable` when the scheduler cannot be reached, else
-    what it answered.
+    """Every call raises `GpuShareError`: `Unavailable` if the scheduler cannot be reached, else the
+    error of the answer.
     """
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.reachable = False
-        """Whether the stream of changes is up, or else the last call got through."""
+        """Whether the stream of changes is connected, or the last call succeeded."""
 
     async def whoami(self) -> m.WhoAmI:
-        """Who the caller is to the scheduler."""
+        """The caller's identity and permissions."""
         return await self._call("whoami", m.WhoAmI)
 
     async def waiting(self) -> m.Waiting:
-        """Everybody's place in the queue."""
+        """The queue of pending workloads."""
         return await self._call("waiting", m.Waiting)
 
     async def submit(self, request: m.WorkloadRequest) -> m.WorkloadView:
-        """Asks for GPUs; the same request may be sent again."""
+        """Submits a workload; idempotent."""
         return await self._call("submit", m.WorkloadView, body=request)
 
     async def end(self, workload: str) -> m.Ended:
-        """Gives everything back; also right when it has ended before."""
+        """Ends a workload; idempotent."""
         return await self._call("end", m.Ended, id=workload)
 
     async def rename(self, workload: str, name: str) -> m.WorkloadView:
-        """What its owner calls it from now on."""
+        """Renames a workload."""
         return await self._call(
             "rename", m.WorkloadView, body=m.WorkloadName(name=name), id=workload
         )
 
     async def workload(self, workload: str) -> m.WorkloadView:
-        """One workload, with why it waits."""
+        """One workload with its reason."""
         return await self._call("workload", m.WorkloadView, id=workload)
 
     async def logs(self, workload: str, *, pod: str | None = None, cursor: int = 0) -> m.Logs:
-        """What its pods have printed after the cursor."""
+        """Output of its pods after the cursor."""
         query = {"cursor": str(cursor)} | ({"pod": pod} if pod is not None else {})
         return await self._call("logs", m.Logs, query=query, id=workload)
 
     async def workloads(
         self, *, project: str | None = None, kernel_id: str | None = None, ended: bool = False
     ) -> m.Workloads:
-        """All that the caller may see, of this project or kernel when one is given; `ended`: batch
-        work that is over.
+        """The workloads that the caller may see, filtered by project or kernel; with `ended`, ended
+        batch workloads.
         """
         query = {
             name: value
@@ -123,7 +122,7 @@ class SchedulerClient:
     async def what_if(
         self, request: m.WorkloadRequest, instead_of: str | None = None
     ) -> m.WhatIfAnswer:
-        """Would it start now, perhaps in place of another workload? Changes nothing."""
+        """Would it start now, perhaps instead of another workload? Changes nothing."""
         return await self._call(
             "what_if",
             m.WhatIfAnswer,
@@ -150,7 +149,7 @@ class SchedulerClient:
     async def queue_history(
         self, pool: str | None = None, minutes: int | None = None
     ) -> m.QueueHistory:
-        """What the queues held and wanted, oldest first; of the last hour unless told otherwise."""
+        """Samples of the queues, oldest first; default: the last hour."""
         query = {
             name: str(value)
             for name, value in (("pool", pool), ("minutes", minutes))
@@ -161,7 +160,7 @@ class SchedulerClient:
     async def usage(
         self, *, by: str = "project", since: str | None = None, until: str | None = None
     ) -> m.Usage:
-        """GPU-hours of a period: the last seven days unless told otherwise."""
+        """GPU-hours of a period; default: the last seven days."""
         query = {"by": by} | {
             name: value for name, value in (("since", since), ("until", until)) if value is not None
         }
@@ -170,7 +169,7 @@ class SchedulerClient:
     async def audit(
         self, *, since: str | None = None, until: str | None = None, action: str | None = None
     ) -> m.Audit:
-        """What administrators did, and who was evicted; admins only."""
+        """The audit log; admins only."""
         query = {
             name: value
             for name, value in (("since", since), ("until", until), ("action", action))
@@ -179,31 +178,31 @@ class SchedulerClient:
         return await self._call("audit", m.Audit, query=query)
 
     async def evictions(self) -> m.Evictions:
-        """Whose place was taken away, oldest first."""
+        """Evictions, oldest first."""
         return await self._call("evictions", m.Evictions)
 
     async def status(self) -> m.ServiceStatus:
-        """The service, its policy, and who is asking."""
+        """The service, its policy, and the caller."""
         return await self._call("status", m.ServiceStatus)
 
     async def cordon(self, node: str) -> m.CordonStatus:
-        """Nothing new on it."""
+        """Cordons a node; admins only."""
         return await self._call("cordon", m.CordonStatus, name=node)
 
     async def uncordon(self, node: str) -> m.CordonStatus:
-        """It takes work again."""
+        """Uncordons a node; admins only."""
         return await self._call("uncordon", m.CordonStatus, name=node)
 
     async def drain(self, node: str) -> m.CordonStatus:
-        """Everything on it is to leave; again: how far that is."""
+        """Drains a node; repeat to see the progress; admins only."""
         return await self._call("drain", m.CordonStatus, name=node)
 
     async def check_policy(self, body: m.PolicyText) -> m.PolicyCheck:
-        """What it would change."""
+        """What a policy file would change; admins only."""
         return await self._call("check_policy", m.PolicyCheck, body=body)
 
     async def snapshot(self) -> dict[str, Any]:
-        """Everything as a scenario; admins only."""
+        """The cluster as a scenario; admins only."""
         return await self._call("snapshot", dict[str, Any])
 
     async def tokens(self) -> m.Tokens:
@@ -211,21 +210,21 @@ class SchedulerClient:
         return await self._call("tokens", m.Tokens)
 
     async def create_token(self, request: m.TokenRequest) -> m.TokenView:
-        """A new token, with its secret; admins only."""
+        """Creates a token and returns its secret; admins only."""
         return await self._call("create_token", m.TokenView, body=request)
 
     async def revoke_token(self, token: str) -> m.TokenView:
-        """Ends a token by its id; admins only."""
+        """Revokes a token; admins only."""
         return await self._call("revoke_token", m.TokenView, id=token)
 
     async def changes(
         self, since: int | None = None
     ) -> AsyncGenerator[m.SchedulerFrame | ConnectionLost, None]:
-        """First the state (or, with `since`, what came after that revision), then changes, for
-        ever.
+        """First the state (or, with `since`, changes after that revision), then changes, without
+        end.
 
-        A broken link shows as `ConnectionLost`, is made anew with back-off and jitter, and goes on
-        where it broke. A few frames may come twice.
+        A lost connection yields `ConnectionLost`; the stream reconnects with back-off and resumes.
+        A few frames may be repeated.
         """
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
@@ -252,9 +251,7 @@ class SchedulerClient:
 
     @asynccontextmanager
     async def agent_link(self) -> AsyncIterator[AgentLink]:
-        """An agent's link; the first thing to send is its `AgentHello`. Not made anew by itself:
-        the hello is the agent's to make.
-        """
+        """An agent's connection; the agent sends `AgentHello` first. It does not reconnect."""
         async with self.transport.connect(f"{API_ROOT}/agent", {}) as wire:
             yield AgentLink(wire)
 
@@ -282,7 +279,7 @@ class SchedulerClient:
 
 
 def _read(kind: type[T], answer: bytes) -> T:
-    """An answer that is not what it should be is the scheduler's fault, not the caller's."""
+    """Decodes an answer. One that cannot be read is `Unavailable`, not the caller's mistake."""
     try:
         return m.decode(kind, answer)
     except InvalidInput as error:
@@ -290,7 +287,7 @@ def _read(kind: type[T], answer: bytes) -> T:
 
 
 def _frame(data: bytes) -> m.SchedulerFrame | None:
-    """None for a kind of frame that a newer scheduler sends and we do not know."""
+    """None for an unknown kind of frame, which a newer scheduler may send."""
     try:
         frame: m.SchedulerFrame = msgspec.json.decode(data, type=m.SchedulerFrame)
     except msgspec.ValidationError:

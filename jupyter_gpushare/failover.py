@@ -1,6 +1,4 @@
-"""Several schedulers on one database, as one: the one that leads is asked, and when it is gone, the
-next.
-"""
+"""Failover among several schedulers on one database: calls go to the leader."""
 
 from __future__ import annotations
 
@@ -16,15 +14,15 @@ from .transports import HttpTransport, Wire
 __all__ = ["Failover", "to_schedulers"]
 
 STANDBY: Final = "standby"
-"""Code of the error with which a scheduler says that another one leads."""
+"""Error code of a scheduler that is not the leader."""
 
 
 class Failover:
-    """A `Transport` over several. Stays with the one that answered last.
+    """A `Transport` over several schedulers. Uses the one that answered last.
 
-    A call that broke off is made again at the next one: all commands may be sent twice (a token
-    that was made without an answer is listed, and can be revoked). When none can be reached, the
-    last says why.
+    A failed call is repeated at the next scheduler, so a command may be sent twice; commands are
+    idempotent, except that a token may be created twice. If none can be reached, the last error is
+    raised.
     """
 
     def __init__(self, transports: Sequence[HttpTransport]) -> None:
@@ -33,13 +31,13 @@ class Failover:
 
     @property
     def url(self) -> str:
-        """Where calls go now."""
+        """The scheduler in use."""
         return self._transports[self._current].url
 
     async def call(
         self, verb: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> tuple[int, str, bytes]:
-        """Raises Unavailable when none of them answers."""
+        """Raises Unavailable if no scheduler responds."""
         missing: Unavailable | None = None
         answer: tuple[int, str, bytes] | None = None
         for transport in self._in_order():
@@ -52,23 +50,20 @@ class Failover:
                 self._current = self._transports.index(transport)
                 return answer
         if answer is not None:
-            return answer  # nobody leads at this moment
+            return answer  # no scheduler leads now
         assert missing is not None
         raise missing
 
     @asynccontextmanager
     async def connect(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Wire]:
-        """One attempt; whoever makes broken links anew comes to the next scheduler with the next
-        attempt.
-        """
+        """One attempt. After a failure, the next attempt uses the next scheduler."""
         transport = self._transports[self._current]
         try:
             async with transport.connect(path, query) as wire:
                 yield wire
         except Unavailable:
-            if (
-                self._transports[self._current] is transport
-            ):  # also when the link had been up: who ended it may not lead any more
+            # also after an established connection: its scheduler may not lead any more
+            if self._transports[self._current] is transport:
                 self._current = (self._current + 1) % len(self._transports)
             raise
 
@@ -76,7 +71,7 @@ class Failover:
         return self._transports[self._current :] + self._transports[: self._current]
 
     def close(self) -> None:
-        """Lets go of all connections. May be called twice."""
+        """Closes all connections. May be called twice."""
         for transport in self._transports:
             transport.close()
 
@@ -89,10 +84,8 @@ def _is_standby(answer: tuple[int, str, bytes]) -> bool:
 def to_schedulers(
     urls: str, token: str | Callable[[], str] = "", **more: Any
 ) -> HttpTransport | Failover:
-    """To one scheduler, or to several whose addresses stand one after another, separated by commas;
-    `more` as for `HttpTransport`.
-
-    Raises InvalidInput.
+    """A transport to one scheduler, or to several (addresses separated by commas). `more` as for
+    `HttpTransport`. Raises InvalidInput.
     """
     made = [HttpTransport(url.strip(), token, **more) for url in urls.split(",")]
     return made[0] if len(made) == 1 else Failover(made)

@@ -1,7 +1,7 @@
-"""Carries bytes to one scheduler on behalf of one caller: over HTTP(S), or over a unix socket,
-where one is who one is.
+"""Transports to one scheduler: HTTP(S) with a token, or a unix socket, which authenticates by the
+peer's user.
 
-Knows addresses, certificates, tokens and time-outs; what is carried, `client` knows.
+They handle addresses, certificates, tokens and timeouts; `client` handles the bodies.
 """
 
 from __future__ import annotations
@@ -27,21 +27,19 @@ from . import messages as m
 __all__ = ["UNIX", "HttpTransport", "Transport", "Wire", "token_in"]
 
 UNIX: Final = "unix://"
-"""Begins the address of a scheduler that listens on a unix socket of this machine:
-`unix:///run/gpushare/scheduler.sock`.
-"""
+"""Prefix of the address of a unix socket: `unix:///run/gpushare/scheduler.sock`."""
 CONNECT_S: Final = 5.0
 CALL_S: Final = 20.0
 PING_S: Final = 20.0
-GOODBYE_S: Final = 1.0
+CLOSE_S: Final = 1.0
 LONGEST_FRAME: Final = 64 << 20
-"""A first state of a large cluster is one frame."""
+"""The first state of a large cluster is one frame."""
 TOO_MANY: Final = 429
 
 
 class Wire(Protocol):
-    """An open connection in both directions. Iteration ends when the peer closes it, and raises
-    `Unavailable` when it said why.
+    """A bidirectional connection. Iteration ends when the peer closes it; `Unavailable` is raised if
+    the peer gave a reason.
     """
 
     async def send(self, data: bytes) -> None: ...
@@ -49,9 +47,7 @@ class Wire(Protocol):
 
 
 class Transport(Protocol):
-    """Carries calls and connections to one scheduler, on behalf of one caller. Raises `Unavailable`
-    when it cannot.
-    """
+    """Carries calls and connections of one caller to one scheduler. Raises `Unavailable`."""
 
     async def call(
         self, verb: str, path: str, query: Mapping[str, str], body: bytes | None
@@ -59,12 +55,12 @@ class Transport(Protocol):
         """(HTTP status, content type, body)."""
 
     def connect(self, path: str, query: Mapping[str, str]) -> AbstractAsyncContextManager[Wire]:
-        """A WebSocket, or what stands for one."""
+        """A WebSocket or an equivalent."""
 
 
 def token_in(file: str | Path) -> Callable[[], str]:
-    """Reads a token from a file at every call, so that a new one is used without a restart. Raises
-    `Unavailable`.
+    """Returns a function that reads a token from a file, so that a new token is used without a
+    restart. It raises `Unavailable`.
     """
 
     def read() -> str:
@@ -79,10 +75,10 @@ def token_in(file: str | Path) -> Callable[[], str]:
 
 
 class HttpTransport:
-    """Over HTTP(S) with a bearer token, or over a unix socket, where none is needed.
+    """HTTP(S) with a bearer token, or a unix socket, which needs none.
 
-    `token` is the token or what gives it; `ca_file` holds the certificates to trust, `cert_file`
-    and `key_file` are one's own.
+    `token` is the token or a function that returns it; `ca_file` has the trusted certificates,
+    `cert_file` and `key_file` are the client's own.
     """
 
     def __init__(
@@ -96,7 +92,10 @@ class HttpTransport:
         call_s: float = CALL_S,
     ) -> None:
         if not url.startswith(("http://", "https://", f"{UNIX}/")):
-            text = f"the scheduler's address must begin with http://, https:// or unix:///, got {url!r}"
+            text = (
+                "the scheduler's address must begin with http://, https:// or unix:///,"
+                f" got {url!r}"
+            )
             raise InvalidInput(text, field="scheduler")
         self.url = url.rstrip("/")
         self._token, self._call_s = token, call_s
@@ -113,10 +112,8 @@ class HttpTransport:
     async def call(
         self, verb: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> tuple[int, str, bytes]:
-        """Asks again after the time that a scheduler names which finds us too busy, as long as that
-        is within the time of a call.
-        """
-        if self._http is None:  # made inside the loop that it belongs to
+        """Sends a request. Retries after 429 as `Retry-After` says, within the call timeout."""
+        if self._http is None:  # created on the event loop that it belongs to
             self._http = SimpleAsyncHTTPClient(
                 force_instance=True, max_clients=100, resolver=self._resolver
             )
@@ -128,7 +125,7 @@ class HttpTransport:
                 body=body,
                 request_timeout=self._call_s,
             )
-            with _reaching(self.url):
+            with _UnavailableErrors(self.url):
                 response = await self._http.fetch(request, raise_error=False)
             pause = _retry_after(response.headers.get("Retry-After", ""))
             if response.code != TOO_MANY or asyncio.get_running_loop().time() + pause > until:
@@ -141,7 +138,7 @@ class HttpTransport:
             "ws" + self._base.removeprefix("http") + _with_query(path, query),
             request_timeout=CONNECT_S,
         )
-        with _reaching(self.url):
+        with _UnavailableErrors(self.url):
             link = await websocket_connect(
                 request,
                 ping_interval=PING_S,
@@ -159,23 +156,23 @@ class HttpTransport:
         headers = {"Content-Type": "application/json"} | (
             {"Authorization": f"Bearer {token}"} if token else {}
         )
-        # no redirects: a token goes to nobody else
-        careful: dict[str, Any] = {
+        # no redirects: they would send the token elsewhere
+        safety: dict[str, Any] = {
             "connect_timeout": CONNECT_S,
             "follow_redirects": False,
             "allow_nonstandard_methods": True,
         }
-        return HTTPRequest(url, headers=headers, **self._files, **careful, **more)
+        return HTTPRequest(url, headers=headers, **self._files, **safety, **more)
 
     def close(self) -> None:
-        """Lets go of its connections. May be called twice."""
+        """Closes its connections. May be called twice."""
         if self._http is not None:
             self._http.close()
             self._http = None
 
 
 class _UnixSocketResolver(Resolver):
-    """Every name leads to this unix socket."""
+    """Resolves every name to this unix socket."""
 
     def initialize(self, path: str) -> None:
         self._path = path
@@ -187,7 +184,7 @@ class _UnixSocketResolver(Resolver):
         return [(socket.AF_UNIX, self._path)]
 
     def close(self) -> None:
-        """It has nothing open."""
+        """Nothing to close."""
 
 
 def _retry_after(seconds: str) -> float:
@@ -199,7 +196,7 @@ class _Socket:
         self._socket, self._url, self._is_over = link, url, False
 
     async def send(self, data: bytes) -> None:
-        with _reaching(self._url):
+        with _UnavailableErrors(self._url):
             await self._socket.write_message(data)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -207,19 +204,19 @@ class _Socket:
             yield data.encode() if isinstance(data, str) else data
         self._is_over = True
         if self._socket.close_reason:
-            raise Unavailable(f"the scheduler ended the link: {self._socket.close_reason}")
+            raise Unavailable(f"the scheduler closed the connection: {self._socket.close_reason}")
 
     async def close(self) -> None:
-        """Says goodbye, and waits a moment for the peer's."""
+        """Closes the connection and waits briefly for the peer's close frame."""
         self._socket.close()
         with suppress(TimeoutError, WebSocketClosedError, OSError):
-            async with asyncio.timeout(GOODBYE_S):
+            async with asyncio.timeout(CLOSE_S):
                 while not self._is_over and await self._socket.read_message() is not None:
                     pass
 
 
-class _reaching:  # noqa: N801 - reads as a phrase: `with _reaching(url):`
-    """Turns what a socket can do to us into `Unavailable`, or into what the scheduler said while it
+class _UnavailableErrors:
+    """Converts errors of a connection to `Unavailable`, or to the error with which the scheduler
     refused a WebSocket.
     """
 
@@ -235,13 +232,13 @@ class _reaching:  # noqa: N801 - reads as a phrase: `with _reaching(url):`
         if isinstance(
             error, (HTTPClientError, WebSocketClosedError, OSError, ssl.SSLError, TimeoutError)
         ):
-            said = (
+            reason = (
                 error.message
                 if isinstance(error, HTTPClientError)
                 else getattr(error, "strerror", None) or str(error)
             )
             raise Unavailable(
-                f"the scheduler at {self._url} cannot be reached: {said or type(error).__name__}"
+                f"the scheduler at {self._url} cannot be reached: {reason or type(error).__name__}"
             ) from error
 
 

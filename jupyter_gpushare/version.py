@@ -1,6 +1,4 @@
-"""The number of this program, as the build wrote it down. Below everything: whoever names it need
-not import what finds the rest by name.
-"""
+"""The version of this package, as the build recorded it. Imports nothing else of the package."""
 
 from __future__ import annotations
 
