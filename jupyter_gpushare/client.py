@@ -60,7 +60,7 @@ class AgentLink:
 
     async def __aiter__(self) -> AsyncIterator[m.ToAgent]:
         async for data in self._wire:
-            order: m.ToAgent = m.decode(m.ToAgent, data)  # type: ignore[arg-type]  # a union is a type to msgspec
+            order: m.ToAgent = m.decode(m.ToAgent, data)  # type: ignore[arg-type]  # msgspec takes a union
             yield order
 
 

@@ -38,8 +38,8 @@ TOO_MANY: Final = 429
 
 
 class Wire(Protocol):
-    """A bidirectional connection. Iteration ends when the peer closes it; `Unavailable` is raised if
-    the peer gave a reason.
+    """A bidirectional connection. Iteration ends when the peer closes it; `Unavailable` is raised
+    if the peer gave a reason.
     """
 
     async def send(self, data: bytes) -> None: ...

@@ -109,7 +109,7 @@ PROBLEMS = {
     "one and a half": (
         "workloads: [{name: w, project: p, pods: [{name: a, gpu: 1.5}]}]",
         "workloads[0].pods[0]",
-        "must be whole",
+        "must be a whole number",
     ),
     "GPUs and memory": (
         "workloads: [{name: w, project: p, pods: [{name: a, gpu: 1, gpu_memory: 1GiB}]}]",
@@ -182,7 +182,7 @@ workloads:
     pods: [{name: a, gpu: 0.5, state: running, node: n, gpus: [x]}, {name: b, gpu: 0.5, state: running, node: n, gpus: [y]}]
 """,
         "workloads[0].pods[1].gpus",
-        "more different GPUs",
+        "names more GPUs",
     ),
     "names that do not match the request": (
         "nodes: [{name: n, gpus: 2}]\nworkloads: [{name: w, project: p, pods: [{name: a, gpu: 2, state: running, node: n, gpus: [x]}]}]",

@@ -55,8 +55,8 @@ def test_lines_by_place(text: str) -> None:
 
 
 BROKEN = {
-    "a key twice": ("a: 1\nb: {c: 1,\n  c: 2}\n", "f:3: b.c: is given twice"),
-    "a key twice in JSON": ('{"a": 1,\n"a": 2}', "f:2: a: is given twice"),
+    "a key twice": ("a: 1\nb: {c: 1,\n  c: 2}\n", "f:3: b.c: is set twice"),
+    "a key twice in JSON": ('{"a": 1,\n"a": 2}', "f:2: a: is set twice"),
     "not YAML": ("a: [1,\nb: }\n", "f:2: file: is not YAML or JSON: .*"),
     "two documents": ("a: 1\n---\nb: 2\n", "f:2: file: has a second document.*"),
     "a Python object": (

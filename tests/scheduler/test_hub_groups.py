@@ -80,7 +80,7 @@ def test_the_file_wins_and_the_first_group_by_name():
         ({"department": "reserch"}, "did you mean 'research'?"),
         ({"members": ["eve"]}, "the members are the group"),
         ({"name": "x"}, "is `project`"),
-        ({"gpu": {"quota": 1}, "pools": {"default": {"gpu": {"quota": 1}}}}, "stated twice"),
+        ({"gpu": {"quota": 1}, "pools": {"default": {"gpu": {"quota": 1}}}}, "set twice"),
         ({"department": "research", "pools": {"nowhere": {}}}, "nowhere"),
         ({"colour": "red", "department": "research"}, "colour: is not a known key"),
         ({"project": "x" * 200_000}, "too long"),

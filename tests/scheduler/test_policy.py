@@ -141,13 +141,13 @@ MISTAKES = {
     "a name used by a department": (
         "departments: [{name: x}]\nprojects: [{name: x}]",
         "projects[0].name",
-        "line 1 has it already",
+        "used twice: also by a department or project in line 1",
     ),
     "a pool twice": ("node_pools: [{name: a}, {name: a}]", "node_pools[1].name", "used twice"),
     "the implicit department's name": (
         "projects: [{name: default}]",
         "projects[0].name",
-        "is taken",
+        "is the name of the department of all projects",
     ),
     "an unknown department": (
         "departments: [{name: vision}]\nprojects: [{name: p, department: vison}]",
@@ -218,7 +218,7 @@ MISTAKES = {
     "a label for default": (
         "node_pools: [{name: default, label: {key: a, value: b}}]",
         "node_pools[0].label",
-        "has no label",
+        "cannot have a label",
     ),
     "one label for two pools": (
         "node_pools:\n- {name: a, label: {key: k, value: 1}}\n- {name: b, label: {key: k, value: '1'}}",

@@ -124,7 +124,7 @@ def test_a_dry_run_names_who_is_affected_and_changes_nothing(scheduler: Schedule
     )
     assert found["project vision"].workloads == ["a", "b"]
     gone = affected(scheduler, WITHOUT_VISION.replace("priority_classes: {night: 40}", ""))
-    assert "run on without a quota" in gone["project vision"].message
+    assert "keep running without a quota" in gone["project vision"].message
     assert gone["priority_class night"].workloads == ["b"]
     assert scheduler.service.check_policy(
         m.PolicyText(text="projects: 5", source="x.yaml")

@@ -1,6 +1,7 @@
-"""Files written by people.
+"""Reading and writing of YAML and JSON files.
 
-`documents` parses YAML and JSON and keeps the line of every value, `schemas` validates the parts
-that several files share, `serialize` writes them back, `consistency` finds contradictions between
-parts, and `diagnostics` words the errors. `policy` and `simulation` define whole files.
+`documents` parses a file and keeps the line of every value, `fields` validates values, `schemas`
+the parts that several kinds of files share; `serialize` writes them back, `consistency` checks
+references between parts, and `diagnostics` words the errors. `policy` and `simulation` define whole
+files.
 """

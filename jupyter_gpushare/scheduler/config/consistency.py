@@ -1,9 +1,8 @@
-"""Finds what is wrong between the parts of a policy or scenario: names used twice, names of
-nothing, departments in a circle.
+"""Checks references between the parts of a policy or scenario: duplicate and unknown names, cycles
+of departments.
 
-Works on the raw value and not on the shapes, so that a file with a bad amount still gets all its
-other mistakes reported. What does not have the shape that a check needs is passed over here; the
-shapes report it.
+Works on the raw value instead of the schemas, so that a file with an invalid amount gets all its
+other errors reported. Parts that do not match the schema are skipped; the schemas report them.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from .documents import Document, FileError, Place
 __all__ = ["IMPLICIT_DEPARTMENT", "entries", "names", "problems_between", "twice"]
 
 IMPLICIT_DEPARTMENT: Final = "default"
-"""Where every project stands when the file lists no departments."""
+"""The department of all projects if the file lists none."""
 
 Entry = tuple[Place, dict[str, Any]]
 
 
 def entries(document: Document, key: str) -> list[Entry]:
-    """The mappings in a list at the top of the file, with their places."""
+    """The mappings in a list at the top level, with their places."""
     whole = document.value
     listed = whole.get(key) if isinstance(whole, dict) else None
     return (
@@ -41,7 +40,7 @@ def names(document: Document, key: str) -> list[str]:
 
 
 def problems_between(document: Document) -> list[FileError]:
-    """Every mistake between pools, topologies, departments and projects."""
+    """All errors between pools, topologies, departments and projects."""
     return [
         *twice(document, [*entries(document, "node_pools")], "node pool"),
         *twice(document, [*entries(document, "topologies")], "topology"),
@@ -52,7 +51,7 @@ def problems_between(document: Document) -> list[FileError]:
         ),
         *_implicit_names(document),
         *_parents(document),
-        *_circles(document),
+        *_cycles(document),
         *_pools(document),
         *_labels(document),
         *_topologies(document),
@@ -62,14 +61,14 @@ def problems_between(document: Document) -> list[FileError]:
 
 
 def twice(document: Document, where: list[Entry], what: str) -> Iterator[FileError]:
-    """Names that an earlier entry has already."""
+    """Names that an earlier entry uses."""
     seen: dict[str, int] = {}
     for place, entry in where:
         name = _name(entry)
         if name in seen:
             yield document.problem(
                 (*place, "name"),
-                f"the name {name!r} is used twice: a {what} in line {seen[name]} has it already",
+                f"the name {name!r} is used twice: also by a {what} in line {seen[name]}",
             )
         elif name is not None:
             seen[name] = document.line((*place, "name"))
@@ -87,12 +86,12 @@ def _implicit_names(document: Document) -> Iterator[FileError]:
         if _name(entry) == IMPLICIT_DEPARTMENT:
             yield document.problem(
                 (*place, "name"),
-                "is taken by the department that holds all projects when no departments are listed",
+                "is the name of the department of all projects if no departments are listed",
             )
 
 
 def _parents(document: Document) -> Iterator[FileError]:
-    """Departments that are named and not listed."""
+    """Unknown departments."""
     known = names(document, "departments") or [IMPLICIT_DEPARTMENT]
     for key, parent in (("departments", "parent"), ("projects", "department")):
         for place, entry in entries(document, key):
@@ -101,8 +100,8 @@ def _parents(document: Document) -> Iterator[FileError]:
                 yield document.problem((*place, parent), unknown_name(above, known, "department"))
 
 
-def _circles(document: Document) -> Iterator[FileError]:
-    """Departments that stand below themselves; one problem per circle, at its first department."""
+def _cycles(document: Document) -> Iterator[FileError]:
+    """Cycles of departments; one error per cycle, at its first department."""
     above = {
         name: entry.get("parent")
         for _, entry in entries(document, "departments")
@@ -124,7 +123,7 @@ def _circles(document: Document) -> Iterator[FileError]:
 
 
 def _pools(document: Document) -> Iterator[FileError]:
-    """Node pools that are named and not listed."""
+    """Unknown node pools."""
     known = {DEFAULT_POOL, *names(document, "node_pools")}
     for key in ("departments", "projects"):
         for place, entry in entries(document, key):
@@ -144,7 +143,7 @@ def _pools(document: Document) -> Iterator[FileError]:
 
 
 def _labels(document: Document) -> Iterator[FileError]:
-    """One label for two pools, or for `default`, which takes the nodes that match no other."""
+    """One label for two pools, or for `default`, which has the nodes that match no other pool."""
     seen: dict[tuple[str, str], str] = {}
     for place, entry in entries(document, "node_pools"):
         label, name = entry.get("label"), _name(entry)
@@ -154,7 +153,8 @@ def _labels(document: Document) -> Iterator[FileError]:
         if name == DEFAULT_POOL:
             yield document.problem(
                 (*place, "label"),
-                "the node pool 'default' takes the nodes that match no other pool and has no label",
+                "the node pool 'default' cannot have a label: it has the nodes that match no other"
+                " pool",
             )
         elif pair in seen:
             yield document.problem(
@@ -165,7 +165,7 @@ def _labels(document: Document) -> Iterator[FileError]:
 
 
 def _topologies(document: Document) -> Iterator[FileError]:
-    """Topologies that pools name and nobody states, and levels that are listed twice."""
+    """Unknown topologies, and duplicate levels."""
     stated = set(names(document, "topologies"))
     pools = [
         (place, topology)

@@ -1,6 +1,4 @@
-"""Says in people's words, with a line and a dotted field, what is wrong with a file that does not
-have its shape.
-"""
+"""Errors of files that do not match their schema: line, dotted field, and a message."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from .documents import Document, FileError, FileErrors, Place, read
 
-__all__ = ["error_object", "name_in", "refuse_if", "shape_problems", "shaped", "unknown_name"]
+__all__ = ["error_object", "name_in", "refuse_if", "schema_problems", "validated", "unknown_name"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -42,22 +40,20 @@ _SENTENCES: Final[Mapping[str, Callable[[ErrorDetails], str]]] = {
 }
 
 
-def shaped(document: Document, shape: type[M]) -> tuple[M | None, list[FileError]]:
-    """The document in its shape, or None and every reason why it does not have it."""
+def validated(document: Document, shape: type[M]) -> tuple[M | None, list[FileError]]:
+    """The document as an instance of its schema, or None and all errors."""
     if document.value is None:
         return None, [document.problem((), "the file is empty")]
     try:
         return shape.model_validate(document.value), []
     except ValidationError as error:
-        return None, shape_problems(document, shape, error)
+        return None, schema_problems(document, shape, error)
 
 
-def shape_problems(
+def schema_problems(
     document: Document, shape: type[BaseModel], error: ValidationError, under: Place = ()
 ) -> list[FileError]:
-    """Every mistake that the validation found. `under` is where in the document the validated value
-    stands.
-    """
+    """All errors of a validation. `under` is the place of the validated value in the document."""
     problems = []
     for details in error.errors(include_url=False):
         place = tuple(details["loc"])
@@ -98,7 +94,7 @@ def _shown(details: ErrorDetails) -> str:
 
 
 def _keys(shape: Any, place: Place) -> list[str]:
-    """The keys that the shape knows at a place inside it."""
+    """The keys that the schema knows at a place."""
     for step in place:
         shape = _inside(_bare(shape), step)
     shape = _bare(shape)
@@ -124,13 +120,13 @@ def _inside(annotation: Any, step: str | int) -> Any:
 
 
 def refuse_if(problems: list[FileError]) -> None:
-    """Raises FileProblems when there are any."""
+    """Raises FileErrors if there are any."""
     if problems:
         raise FileErrors(problems)
 
 
 def name_in(file: str) -> str:
-    """The name that a broken file gives itself, as far as it can be made out, else the file's own."""
+    """The `name` in an invalid file, if it can be read, else the name of the file."""
     try:
         value = read(file).value
     except FileErrors:
@@ -140,9 +136,7 @@ def name_in(file: str) -> str:
 
 
 def error_object(name: str, error: FileErrors) -> dict[str, Any]:
-    """What stands in the place of a result that a broken file cannot have; `field` is "" when the
-    whole file is at fault.
-    """
+    """The result of an invalid file; `field` is "" if the error concerns the whole file."""
     first = error.problems[0]
     said = {
         "code": error.code,

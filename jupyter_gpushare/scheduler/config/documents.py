@@ -1,10 +1,8 @@
-"""Reads YAML and JSON files that people write: the value, and for every part of it the line where
-it stands.
+"""Reads YAML and JSON files: the value, and the line of every part of it.
 
-Refuses to know what the parts mean. Read from the parser's events rather than with its loader, for
-four reasons: line numbers by path; a key that is given twice is a mistake and not "the last one
-wins"; words like `no` and `1:30` stay text (YAML 1.2); and a hostile file (deep nesting, aliases
-that multiply) ends in a problem with a line instead of in the memory.
+Built on the parser's events instead of its loader, for four reasons: line numbers by path;
+duplicate keys are refused; words like `no` and `1:30` stay text (YAML 1.2); and a hostile file
+(deep nesting, multiplying aliases) gives an error with a line instead of using up the memory.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ __all__ = ["Document", "FileErrors", "Place", "FileError", "dotted", "parse", "r
 
 Step = str | int
 Place = tuple[Step, ...]
-"""Keys and indexes from the top of the file down to a part of it."""
+"""Keys and indexes from the top of the file to a part of it."""
 
 MOST_DEPTH: Final = 64
 MOST_NODES: Final = 5_000_000
-"""Parts of one file, aliases counted as often as they are used. A snapshot of 100 000 pods has
-about two million.
+"""Parts of one file; aliases count each time they are used. A snapshot of 100 000 pods has about
+two million.
 """
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -49,9 +47,7 @@ _TAG: Final = "tag:yaml.org,2002:"
 
 @dataclass(frozen=True, slots=True)
 class FileError:
-    """One mistake: where it stands, the dotted name of the field ("" is the whole file), and one
-    sentence.
-    """
+    """One error: its place, the dotted name of the field ("": the whole file), and a message."""
 
     file: str
     line: int
@@ -59,14 +55,12 @@ class FileError:
     message: str
 
     def __str__(self) -> str:
-        # Always four parts, so that editors and scripts can take the line apart.
+        # always four parts, so that editors and scripts can parse the line
         return f"{self.file}:{self.line}: {self.field or 'file'}: {self.message}"
 
 
 class FileErrors(InvalidInput):
-    """Raised when a file cannot be used; `problems` has every mistake that was found, in the order
-    of their lines.
-    """
+    """Raised when a file cannot be used. `problems` has all errors, ordered by line."""
 
     code = "invalid-file"
 
@@ -89,7 +83,7 @@ class FileErrors(InvalidInput):
 
 @dataclass(slots=True)
 class Document:
-    """What a file says. `value` is made of dicts, lists, text, numbers, booleans and None."""
+    """A parsed file. `value` consists of dicts, lists, text, numbers, booleans and None."""
 
     source: str
     value: Any
@@ -97,8 +91,8 @@ class Document:
     _lines: dict[Place, int] | None = field(repr=False, default=None)
 
     def line(self, place: Place) -> int:
-        """The line of the part (a mapping's entry: that of its key), or of the nearest part around
-        it that is there.
+        """The line of a part (of an entry of a mapping: of its key), or of the nearest part that
+        contains it.
         """
         if self._lines is None:
             self._lines = _lines_of_json(self._text)
@@ -107,18 +101,18 @@ class Document:
         return self._lines.get(place, 1)
 
     def problem(self, place: Place, message: str) -> FileError:
-        """A problem with that part."""
+        """An error at this part."""
         return FileError(self.source, self.line(place), dotted(place), message)
 
 
 def dotted(place: Sequence[Step]) -> str:
-    """A place as people write it: `projects[0].pools.a100.gpu.quota`."""
+    """A place as text: `projects[0].pools.a100.gpu.quota`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
     return text.removeprefix(".")
 
 
 def read(path: str | Path) -> Document:
-    """Reads a file. Raises FileProblems when it is not there, not text, or not YAML or JSON."""
+    """Reads a file. Raises FileErrors if it is missing, not text, or not YAML or JSON."""
     source = str(path)
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -138,22 +132,20 @@ def read(path: str | Path) -> Document:
 
 
 def parse(text: str, source: str) -> Document:
-    """The document that a text is. JSON (which is read much faster) is tried first when it looks
-    like it.
-    """
+    """Parses text. JSON, whose parser is much faster, is tried first if the text looks like it."""
     if text.lstrip()[:1] in ("{", "["):
         try:
             return Document(source, json.loads(text, object_pairs_hook=_unique), text)
         except (ValueError, RecursionError):
             text = text.replace(
                 "\t", " "
-            )  # the YAML parser says where the mistake is, but takes no tabs
+            )  # the YAML parser finds the line of the error, but refuses tabs
     builder = _Builder(source)
     return Document(source, builder.build(text), _lines=builder.lines)
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object; a key given twice sends the text to the YAML reader, which knows the line."""
+    """A JSON object. For a duplicate key the YAML parser reads the text, which knows the line."""
     result = dict(pairs)
     if len(result) < len(pairs):
         raise ValueError("a key is given twice")
@@ -161,9 +153,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _lines_of_json(text: str) -> dict[Place, int]:
-    """Lines of a text that is known to be good JSON; they are needed only when something in it is
-    at fault.
-    """
+    """The lines of valid JSON text; needed only for errors in its content."""
     builder = _Builder("")
     try:
         builder.build(text.replace("\t", " "))
@@ -174,7 +164,7 @@ def _lines_of_json(text: str) -> dict[Place, int]:
 
 @dataclass(slots=True)
 class _Frame:
-    """A mapping or sequence that is being read. `key` is the mapping's key whose value comes next."""
+    """A mapping or sequence being read. `key` is the key whose value is next."""
 
     value: dict[str, Any] | list[Any]
     place: Place
@@ -189,7 +179,7 @@ _MERGE: Final = "<<"
 
 
 class _Builder:
-    """Builds the value from the parser's events, with its own stack."""
+    """Builds the value from the parser's events, with an explicit stack."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -200,13 +190,13 @@ class _Builder:
         self._result: Any = None
 
     def build(self, text: str) -> Any:
-        """The text's one document; None when it is empty."""
+        """The value of the only document; None: the text is empty."""
         documents = 0
         for event in self._events(text):
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise self._failure(event, "has a second document; one is expected")
+                    raise self._failure(event, "has a second document; expected one")
             elif isinstance(event, yaml.AliasEvent):
                 self._alias(event)
             elif isinstance(event, yaml.ScalarEvent):
@@ -222,14 +212,14 @@ class _Builder:
             yield from yaml.parse(text, Loader=_LOADER)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            said = error.problem or error.context or "cannot be read"
+            problem = error.problem or error.context or "cannot be read"
             raise FileErrors(
                 [
                     FileError(
                         self.source,
                         mark.line + 1 if mark else 1,
                         "",
-                        f"is not YAML or JSON: {said}",
+                        f"is not YAML or JSON: {problem}",
                     )
                 ]
             ) from None
@@ -246,7 +236,7 @@ class _Builder:
         )
 
     def _place(self) -> Place:
-        """Where the next value goes."""
+        """The place of the next value."""
         if not self._stack:
             return ()
         top = self._stack[-1]
@@ -258,7 +248,7 @@ class _Builder:
         self._nodes += nodes
         if self._nodes > MOST_NODES:
             raise self._failure(
-                event, f"has more than {MOST_NODES} parts (aliases count as often as they are used)"
+                event, f"has more than {MOST_NODES} parts (aliases count each time they are used)"
             )
 
     def _open(self, event: Any) -> None:
@@ -287,7 +277,7 @@ class _Builder:
     def _alias(self, event: Any) -> None:
         if event.anchor not in self._anchors:
             raise self._failure(
-                event, f"names the anchor {event.anchor!r}, which is not defined before"
+                event, f"uses the anchor {event.anchor!r}, which is not defined before"
             )
         value, nodes = self._anchors[event.anchor]
         self._count(event, nodes)
@@ -314,7 +304,7 @@ class _Builder:
             raise self._failure(event, "has a key that is not text")
         if key in top.value:
             top.key = key
-            raise self._failure(event, "is given twice")
+            raise self._failure(event, "is set twice")
         top.key, top.expects_key = key, False
         self.lines[(*top.place, key)] = event.start_mark.line + 1
 
@@ -343,7 +333,7 @@ class _Builder:
             self._anchors[anchor] = value, nodes
 
     def _resolved(self, event: Any) -> object:
-        """A scalar by YAML 1.2's core rules: quoted or tagged as text it is text, else a word, a
+        """A scalar by the core schema of YAML 1.2: text if quoted or tagged so, else a word, a
         number, or text.
         """
         if event.tag not in (None, "!") and event.tag.removeprefix(_TAG) not in (

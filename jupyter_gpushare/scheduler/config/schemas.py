@@ -1,29 +1,17 @@
-"""What the parts that several files have in common look like: amounts, node pools, quotas,
-topologies, options.
+"""Schemas of the parts that several kinds of files share: node pools, quotas, topologies, options.
 
-Shapes say what may be written; `to_core` says what it means. A shape is as lenient as people are
-(`5` as a name, null as "not given"), and strict where a slip would go unnoticed: an unknown key is
-a mistake.
+`to_core` converts a part to the values of the core. Schemas are lenient where the meaning is clear
+(`5` as a name, null as "not set"), and refuse unknown keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    create_model,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 from jupyter_gpushare.core.model.amounts import MILLI, UNLIMITED, Amounts
-from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.core.model.model import (
     ACTIONS,
     NodePool,
@@ -35,175 +23,32 @@ from jupyter_gpushare.core.model.model import (
 )
 from jupyter_gpushare.core.model.pool_option import Choice, PoolOption, Switch, WholeNumber
 from jupyter_gpushare.core.model.pool_option import Duration as DurationValues
-from jupyter_gpushare.core.model.units import (
-    duration_text,
-    exact_gpu,
-    read_cpu,
-    read_duration,
-    read_gpu,
-    read_memory,
-)
 from jupyter_gpushare.core.pool_options import chosen, registered
 
-__all__ = [
-    "Age",
-    "Bytes",
-    "Cores",
-    "Duration",
-    "Gpus",
-    "Id",
-    "Name",
-    "Notice",
-    "OptionsSchema",
-    "BaseNodePoolSchema",
-    "QueueQuotaSchema",
-    "StrictSchema",
-    "Text",
-    "TopologySchema",
-    "Whole",
-    "refused",
-]
-
-MOST_NAME: Final = 253
-"""Characters of a name, as Kubernetes has it."""
-
-
-def refused(message: str) -> PydanticCustomError:
-    """A mistake with a sentence of ours; unlike ValueError it comes without a prefix."""
-    return PydanticCustomError("refused", "{said}", {"said": message})
-
-
-def _quantity(read: Callable[..., int], **options: Any) -> BeforeValidator:
-    """A reader of `core.quantity` as a validator."""
-
-    def validate(value: object) -> int:
-        try:
-            return read(value, what="", **options)
-        except InvalidInput as error:
-            raise refused(error.message.strip()) from None
-
-    return BeforeValidator(validate)
-
-
-def _text(value: object) -> object:
-    """Numbers become text, because `name: 5` and `value: 8` are what people write."""
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-def _name(value: object) -> object:
-    text = _text(value)
-    if not isinstance(text, str):
-        raise refused(f"must be a name, got {text!r}")
-    if (
-        not text.strip()
-        or text != text.strip()
-        or len(text) > MOST_NAME
-        or not text.isprintable()
-        or "/" in text
-    ):
-        raise refused(
-            f"must be a name of 1 to {MOST_NAME} printable characters without '/' and spaces around it, got {text[:80]!r}"
-        )
-    return text
-
-
-def _id(value: object) -> object:
-    """A name that people did not choose: of a workload or a pod, which may have any printable
-    characters.
-    """
-    text = _text(value)
-    if (
-        not isinstance(text, str)
-        or not text.strip()
-        or len(text) > MOST_NAME
-        or not text.isprintable()
-    ):
-        raise refused(
-            f"must be a name of 1 to {MOST_NAME} printable characters, got {str(text)[:80]!r}"
-        )
-    return text
-
-
-def _age(value: object, *, what: str) -> int:
-    return read_duration(value, what=what)
-
-
-def _duration(value: object, *, what: str) -> int:
-    duration = read_duration(value, what=what)
-    if duration < 0:
-        raise InvalidInput(f"must not be negative, got {value}")
-    return duration
-
-
-def _notice(value: object, *, what: str) -> int:
-    notice, (shortest, longest) = read_duration(value, what=what), NOTICE
-    if not shortest <= notice <= longest:
-        bound = (
-            f"at least {duration_text(shortest)}"
-            if notice < shortest
-            else f"at most {duration_text(longest)}"
-        )
-        raise InvalidInput(f"must be {bound}, got {value!r}")
-    return notice
-
-
-def _grace(value: object, *, what: str) -> int:
-    """A time after which something happens; `unlimited`, or below 0: never."""
-    duration = UNLIMITED if value == "unlimited" else read_duration(value, what=what)
-    return UNLIMITED if duration < 0 else duration
-
-
-def _weight(value: object, *, what: str) -> int:
-    """Thousandths. Not `read_gpu`: a weight may be far larger than any number of GPUs, and 0.0005
-    is a weight.
-    """
-    weight = exact_gpu(value, what=what)
-    return 0 if weight is None else int(weight * MILLI)
-
-
-def _victims(value: object, *, what: str) -> int:  # noqa: ARG001 - the signature of a reader
-    if value == "unlimited":
-        return UNLIMITED
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidInput(f"must be a whole number of at least 0, or 'unlimited', got {value!r}")
-    return value
-
-
-NOTICE: Final = (5_000, 3_600_000)
-"""ms: shorter nobody can save anything, longer a GPU is kept from those to whom it belongs."""
-_AMOUNT: Final = WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]})
-_TIME: Final = WithJsonSchema(
-    {"anyOf": [{"type": "number"}, {"type": "string", "pattern": "^-?[0-9.]+(ms|s|m|h|d|w)?$"}]}
+from .fields import (
+    BytesOrUnlimited,
+    CoresOrUnlimited,
+    Duration,
+    GpusOrUnlimited,
+    Grace,
+    Name,
+    Text,
+    Victims,
+    Weight,
+    Whole,
 )
 
-Gpus = Annotated[int, _quantity(read_gpu), _AMOUNT]
-GpusOrUnlimited = Annotated[int, _quantity(read_gpu, unlimited=True), _AMOUNT]
-Cores = Annotated[int, _quantity(read_cpu), _AMOUNT]
-CoresOrUnlimited = Annotated[int, _quantity(read_cpu, unlimited=True), _AMOUNT]
-Bytes = Annotated[int, _quantity(read_memory), _AMOUNT]
-"""MiB."""
-BytesOrUnlimited = Annotated[int, _quantity(read_memory, unlimited=True), _AMOUNT]
-Weight = Annotated[int, _quantity(_weight), _AMOUNT]
-Duration = Annotated[int, _quantity(_duration), _TIME]
-"""ms."""
-Notice = Annotated[int, _quantity(_notice), _TIME]
-"""ms, within `NOTICE`."""
-Grace = Annotated[int, _quantity(_grace), _TIME]
-Age = Annotated[int, _quantity(_age), _TIME]
-"""ms; may be negative."""
-Victims = Annotated[
-    int,
-    _quantity(_victims),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"const": "unlimited"}]}),
+__all__ = [
+    "BaseNodePoolSchema",
+    "OptionsSchema",
+    "QueueQuotaSchema",
+    "StrictSchema",
+    "TopologySchema",
 ]
-Name = Annotated[str, BeforeValidator(_name)]
-Id = Annotated[str, BeforeValidator(_id)]
-Text = Annotated[str, BeforeValidator(_text)]
-Whole = Annotated[int, Field(strict=True, ge=-1_000_000_000, le=1_000_000_000)]
 
 
 class StrictSchema(BaseModel):
-    """The base of all shapes: unknown keys are mistakes, and null is the same as not given."""
+    """The base of all schemas: unknown keys are refused, and null means not set."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True
@@ -230,7 +75,7 @@ class GpuQuotaSchema(StrictSchema):
 
 
 class CpuQuotaSchema(StrictSchema):
-    """What is not stated is not managed: unlimited."""
+    """Without a value, the resource is unlimited."""
 
     quota: CoresOrUnlimited = UNLIMITED
     limit: CoresOrUnlimited = UNLIMITED
@@ -238,7 +83,7 @@ class CpuQuotaSchema(StrictSchema):
 
 
 class MemoryQuotaSchema(StrictSchema):
-    """What is not stated is not managed: unlimited."""
+    """Without a value, the resource is unlimited."""
 
     quota: BytesOrUnlimited = UNLIMITED
     limit: BytesOrUnlimited = UNLIMITED
@@ -246,7 +91,7 @@ class MemoryQuotaSchema(StrictSchema):
 
 
 class QueueQuotaSchema(StrictSchema):
-    """One queue in one pool."""
+    """The settings of one queue in one pool."""
 
     gpu: GpuQuotaSchema = GpuQuotaSchema()
     cpu: CpuQuotaSchema = CpuQuotaSchema()
@@ -256,7 +101,7 @@ class QueueQuotaSchema(StrictSchema):
     reclaim_min_runtime: Duration | None = None
 
     def to_core(self) -> Quota:
-        """The rules of the queue in this pool."""
+        """The quota in the units of the core."""
         blocks = (self.gpu, self.cpu, self.memory)
         return Quota(
             quota=Amounts(*(block.quota for block in blocks)),
@@ -276,9 +121,7 @@ class NodeLabelSchema(StrictSchema):
 
 
 class PlacementSchema(StrictSchema):
-    """How nodes and devices are chosen. `defragment` packs so that what is left fits what is asked
-    for.
-    """
+    """How nodes and devices are chosen. `defragment` keeps free what typical requests need."""
 
     gpu: Literal["binpack", "spread", "defragment"] = "binpack"
     cpu: Strategy = "binpack"
@@ -286,7 +129,7 @@ class PlacementSchema(StrictSchema):
 
 
 class TimeBasedFairShareSchema(StrictSchema):
-    """Time-based fair share; without `half_life` usage does not decay inside the window."""
+    """Time-based fair share. Without `half_life`, usage does not decay inside the window."""
 
     enabled: bool = True
     k: Weight = MILLI
@@ -295,20 +138,20 @@ class TimeBasedFairShareSchema(StrictSchema):
 
 
 def _topology_by_name(value: object) -> object:
-    """`topology: fabric` names one of the file's `topologies`; a mapping states it in place."""
+    """`topology: fabric` refers to one of the file's `topologies`; a mapping defines one."""
     return {"name": value} if isinstance(value, str) else value
 
 
 class TopologySchema(StrictSchema):
-    """Node label keys from coarse to fine. Without levels: the name of one that is stated elsewhere
-    in the file.
+    """Node label keys from coarse to fine. Without levels: a reference to a topology that is
+    defined elsewhere in the file.
     """
 
     name: Name
     levels: list[Name] | None = None
 
     def to_core(self) -> Topology:
-        """The topology; only for one that states its levels."""
+        """The topology. Only for one with levels."""
         return Topology(self.name, tuple(self.levels or ()))
 
 
@@ -376,7 +219,7 @@ class BaseNodePoolSchema(_PoolOptionsSchema):
 
 
 class OptionsSchema(StrictSchema):
-    """Tunables of the cycle. `cycle` is the time between two cycles of a scenario."""
+    """Settings of the cycle. `cycle` is the time between two cycles of a scenario."""
 
     max_consolidation_victims: Victims = 16
     staleness_grace: Grace = Options().staleness_grace
@@ -387,7 +230,7 @@ class OptionsSchema(StrictSchema):
     cycle: Duration = 1000
 
     def to_core(self, actions: tuple[str, ...] = ACTIONS) -> Options:
-        """The options, with the actions that the caller wants to run."""
+        """The options, with the actions to run."""
         victims = self.max_consolidation_victims
         return Options(
             actions,

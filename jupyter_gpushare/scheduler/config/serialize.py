@@ -1,8 +1,8 @@
-"""The way back: the core's options, node pools and quotas as people write them in files. Reading
-the result gives the same values again.
+"""Writes the core's options, node pools and quotas in the format of files. Reading the result gives
+the same values.
 
-Every key is there, also those that nobody stated: a snapshot must not depend on defaults, and
-policies are compared key by key.
+All keys are written, since a snapshot must not depend on defaults, and policies are compared key by
+key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Body = dict[str, Any]
 
 
 def options_body(options: Options) -> Body:
-    """What stands under `options:`."""
+    """The mapping under `options:`."""
     victims, grace = options.max_consolidation_victims, options.staleness_grace
     return {
         "max_consolidation_victims": "unlimited" if victims is None else victims,
@@ -68,9 +68,7 @@ def _time_based(timed: TimeBased | None) -> Body | None:
 
 
 def quota_body(quota: Quota) -> Body:
-    """What a queue may have in one pool: `gpu:`, `cpu:` and `memory:`, its rank and its protected
-    times.
-    """
+    """The settings of a queue in one pool: `gpu:`, `cpu:`, `memory:`, rank and minimum runtimes."""
     blocks = {
         resource: {
             "quota": _amount(resource, getattr(quota.quota, resource)),
@@ -96,5 +94,5 @@ def _amount(resource: str, amount: int) -> float | str:
 
 
 def seconds(ms: int) -> float:
-    """A duration or a time as files have it."""
+    """A duration or time in the unit of files."""
     return ms / 1000

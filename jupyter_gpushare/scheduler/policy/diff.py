@@ -1,9 +1,7 @@
-"""What differs between two policies, as people write it: the field, the values before and after,
-and a sentence.
+"""The differences between two policies: field, values before and after, and a sentence.
 
-Compared is what the files mean and not how they are written: `quota: 2` and `quota: 2.0`, or an
-unset key and its stated default, are the same. A thing that comes or goes is one change, not one
-for each of its keys.
+The meaning is compared, not the text: `quota: 2` equals `quota: 2.0`, and an unset key equals its
+default. An added or removed project is one change, not one per key.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ from .policy_file import LoadedPolicy
 __all__ = ["changes"]
 
 Steps = tuple[str, ...]
-"""Keys and names from the top of the file down. Not dotted before it is shown: names may have dots.
-"""
+"""Keys and names from the top of the file; not joined with dots, since names may contain dots."""
 Flat = dict[Steps, str]
 WHOLE: Final = {
     "projects": "project",
@@ -30,7 +27,7 @@ WHOLE: Final = {
     "node_pools": "node pool",
     "topologies": "topology",
 }
-"""What comes and goes as a whole, and is named by its second step."""
+"""Parts that are added and removed as a whole; their second step is their name."""
 RESOURCES: Final = {"gpu": "GPU", "cpu": "CPU", "memory": "memory"}
 
 
@@ -98,7 +95,7 @@ def _flat_policy(loaded: LoadedPolicy) -> Flat:
         "notice": duration_text(admin.notice),
         "agent_grace": duration_text(admin.agent_grace),
     }
-    flat |= _flat(("defaults",), defaults) | {("admins",): ", ".join(admin.admins) or "nobody"}
+    flat |= _flat(("defaults",), defaults) | {("admins",): ", ".join(admin.admins) or "none"}
     return flat | {
         (place,): "never" if ms is None else duration_text(ms) for place, ms in loaded.rules.all()
     }
@@ -109,12 +106,12 @@ def _queue(queue: Department | Project, **above: str | None) -> dict[str, Any]:
 
 
 def _pressure(loaded: LoadedPolicy, pool: str) -> Mapping[str, Any]:
-    told = loaded.pressure.get(pool, m.Pressure())
-    return {name: getattr(told, name) for name in told.__struct_fields__}
+    thresholds = loaded.pressure.get(pool, m.Pressure())
+    return {name: getattr(thresholds, name) for name in thresholds.__struct_fields__}
 
 
 def _flat(place: Steps, value: Mapping[str, Any]) -> Flat:
-    """The leaves of nested mappings; lists are leaves. The name of a thing is in its place already."""
+    """The leaves of nested mappings; lists are leaves. The name of a part is in its place."""
     return {
         steps: _text(leaf) for steps, leaf in _leaves(place, value) if steps != (*place, "name")
     }

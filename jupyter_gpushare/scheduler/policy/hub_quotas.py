@@ -1,7 +1,7 @@
-"""Projects that stand in the properties of JupyterHub's groups, added to those of the policy file.
-Pure; the file's word wins.
+"""Projects from the properties of JupyterHub's groups, in addition to those of the policy file,
+which takes precedence.
 
-A group property `gpushare` says what an entry of `projects:` says, and its members are the group:
+The group property `gpushare` has the keys of an entry of `projects:`; its members are the group:
 
     {"gpushare": {"project": "vision", "gpu": {"quota": 2, "limit": 4}, "node_pools": ["a100"],
     "pools": {"a100": {"gpu": {"quota": 1}}}}}
@@ -27,12 +27,12 @@ __all__ = ["KEY", "HubGroup", "with_groups"]
 
 KEY: Final = "gpushare"
 LONGEST: Final = 100_000
-"""Characters of one group's property: more is no quota."""
+"""Characters of one group's property."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubGroup:
-    """A group of the Hub's: its users, and its properties as they were written."""
+    """A group of the Hub: its users and properties."""
 
     name: str
     users: tuple[str, ...] = ()
@@ -40,11 +40,10 @@ class HubGroup:
 
 
 def with_groups(stated: LoadedPolicy, groups: Sequence[HubGroup]) -> tuple[LoadedPolicy, list[str]]:
-    """The policy with the projects of these groups, and what is wrong with those that are left out:
-    each stands for itself.
+    """The policy with the projects of these groups, and the problems of groups that are left out.
 
-    A project that the file has stays as the file has it. Of two groups with one project the first
-    by name counts.
+    Projects of the file do not change. Of two groups with the same project, the first by name
+    counts.
     """
     base = dict(stated.raw) if isinstance(stated.raw, Mapping) else {}
     loaded, problems = stated, []
@@ -66,7 +65,7 @@ def with_groups(stated: LoadedPolicy, groups: Sequence[HubGroup]) -> tuple[Loade
             loaded = _parsed(tried, stated)
         except FileErrors as error:
             problems.extend(
-                f"{where}: {_in_words(problem.field, len(projects))}: {problem.message}"
+                f"{where}: {_field_in_property(problem.field, len(projects))}: {problem.message}"
                 for problem in error.problems
             )
             continue
@@ -75,23 +74,23 @@ def with_groups(stated: LoadedPolicy, groups: Sequence[HubGroup]) -> tuple[Loade
 
 
 def _project(group: HubGroup) -> dict[str, Any] | str:
-    """An entry of `projects:`, or what is wrong."""
-    said = group.properties[KEY]
-    if not isinstance(said, Mapping):
-        return f'must be an object such as {{"gpu": {{"quota": 2}}}}, got {json.dumps(said)[:50]}'
-    if len(json.dumps(said)) > LONGEST:
+    """An entry of `projects:`, or the problem as text."""
+    value = group.properties[KEY]
+    if not isinstance(value, Mapping):
+        return f'must be an object such as {{"gpu": {{"quota": 2}}}}, got {json.dumps(value)[:50]}'
+    if len(json.dumps(value)) > LONGEST:
         return "is too long"
-    entry = dict(said)
+    entry = dict(value)
     if "members" in entry:
-        return "members: the members are the group"
+        return "members: not allowed, the members are the group"
     name = entry.pop("project", group.name)
     if "gpu" in entry:
         pools = entry.get("pools") or {}
         if not isinstance(pools, Mapping) or DEFAULT_POOL in pools:
-            return "gpu: the pool default is stated twice"
+            return "gpu: the pool default is set twice"
         entry["pools"] = {**pools, DEFAULT_POOL: {"gpu": entry.pop("gpu")}}
     if "name" in entry:
-        return "name: the name of the project is `project`"
+        return "name: not allowed, the name of the project is `project`"
     return {"name": name, "members": [f"group:{group.name}"], **entry}
 
 
@@ -100,7 +99,7 @@ def _is_from(stated: LoadedPolicy, project: object) -> bool:
 
 
 def _parsed(document: Mapping[str, Any], stated: LoadedPolicy) -> LoadedPolicy:
-    """JSON is YAML: no second reader, no second set of rules."""
+    """Parsed as JSON, which is YAML."""
     try:
         return parse_policy(json.dumps(document), stated.source)
     except FileErrors:
@@ -109,8 +108,8 @@ def _parsed(document: Mapping[str, Any], stated: LoadedPolicy) -> LoadedPolicy:
         raise AssertionError("a document that was read cannot be written again") from error
 
 
-def _in_words(field_: str | None, position: int) -> str:
-    """`projects[3].pools.default.gpu.quota` as it is called in the property."""
+def _field_in_property(field_: str | None, position: int) -> str:
+    """The field in the property for `projects[3].pools.default.gpu.quota`."""
     name = (
         (field_ or "")
         .removeprefix(f"projects[{position}]")

@@ -1,9 +1,9 @@
-"""Whom a new policy affects at this moment: who uses more than it leaves, who is on a node that
-changes its pool, whose project goes.
+"""Which workloads a new policy affects: over a lowered quota or limit, on a node that changes its
+pool, or in a removed project.
 
-Says what the scheduler will do, and that is never a kill: what is over its new quota can be
-reclaimed by others' fair share, with notice; what is over a new limit keeps what it has and gets
-nothing more; what has lost its project or pool runs on and nothing new starts.
+A new policy never kills a workload. Usage over a new quota can be reclaimed by other queues, with
+notice; usage over a new limit stays, and nothing more starts; workloads of a removed project or
+pool keep running, and nothing new starts.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from jupyter_gpushare.core.model.amounts import is_unlimited
 from jupyter_gpushare.core.model.model import Policy, Project, Quota
 from jupyter_gpushare.core.model.units import duration_text, gpu_text
 
-from .policy_file import EVERYBODY, LoadedPolicy
+from .policy_file import EVERY_USER, LoadedPolicy
 
 __all__ = ["PolicyImpact", "effects"]
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyImpact:
-    """One workload at this moment. `milli` are the GPUs that it holds in `pool` (None: it waits).
-    Times in ms.
-    """
+    """One workload now. `milli` is its allocation in `pool` in milli-GPU (None: it is pending)."""
 
     id: str
     project: str
@@ -36,7 +34,7 @@ class PolicyImpact:
     preemptible: bool
     priority_class: str
     for_ms: int
-    """For how long it has run, or waited."""
+    """How long it has been running or pending."""
     nodes: frozenset[str] = frozenset()
 
 
@@ -46,8 +44,8 @@ def effects(
     uses: Iterable[PolicyImpact],
     moves: Mapping[str, tuple[str, str]],
 ) -> list[m.PolicyAffected]:
-    """Sentences with the workloads they are about, ordered by kind and name. `moves`: node -> its
-    pool before and after.
+    """The effects with their workloads, ordered by kind and name. `moves` maps a node to its pools
+    before and after.
     """
     listed = sorted(uses, key=lambda use: use.id)
     found = [
@@ -84,28 +82,28 @@ def _projects(old: Policy, new: Policy, uses: list[PolicyImpact]) -> Iterator[m.
                 yield _affected("project", project.name, f"is removed; {_drains(mine)}", mine)
             continue
         if project.department != now.department and mine:
-            text = f"moves to department {now.department}, and counts on its quota from now on"
+            text = f"moves to department {now.department} and counts against its quota"
             yield _affected("project", project.name, text, mine)
-        strangers = [
+        excluded = [
             use for use in mine if not _is_member(now, use.user) and _is_member(project, use.user)
         ]
-        if strangers:
-            names = ", ".join(sorted({use.user for use in strangers}))
+        if excluded:
+            names = ", ".join(sorted({use.user for use in excluded}))
             yield _affected(
                 "project",
                 project.name,
-                f"{names} cannot ask in it any more; what runs, runs on",
-                strangers,
+                f"{names} cannot submit to it any more; running workloads stay",
+                excluded,
             )
         yield from _quotas("project", project.name, project.pools, now.pools, mine)
 
 
 def _is_member(project: Project, user: str) -> bool:
-    """Groups are not known here: whoever may be in by one counts as in."""
+    """Groups of users are not known here: with a group, every user counts as a member."""
     members = project.members
     return (
         not members
-        or EVERYBODY in members
+        or EVERY_USER in members
         or user in members
         or any(member.startswith("group:") for member in members)
     )
@@ -118,18 +116,14 @@ def _drains(uses: list[PolicyImpact]) -> str:
     )
     parts = []
     if running:
-        parts.append(
-            f"{_many(running)} on without a quota, so that others can reclaim what they need"
-        )
+        parts.append(f"{_many(running)} without a quota and can be reclaimed by other projects")
     if waiting:
-        parts.append(
-            f"{len(waiting)} that wait{'s' if len(waiting) == 1 else ''} will not start (UnknownProject)"
-        )
+        parts.append(f"{len(waiting)} pending will not start (UnknownProject)")
     return "; ".join(parts)
 
 
 def _many(uses: list[PolicyImpact]) -> str:
-    return f"{len(uses)} workload{'s run' if len(uses) > 1 else ' runs'}"
+    return f"{len(uses)} workload{'s keep' if len(uses) > 1 else ' keeps'} running"
 
 
 def _quotas(
@@ -139,7 +133,7 @@ def _quotas(
     after: Mapping[str, Quota],
     mine: list[PolicyImpact],
 ) -> Iterator[m.PolicyAffected]:
-    """Whoever uses more than a lowered quota or limit leaves."""
+    """Usage over a lowered quota or limit."""
     for pool in sorted(before.keys() | after.keys()):
         was, now = before.get(pool, Quota()), after.get(pool, Quota())
         here = [use for use in mine if use.pool == pool]
@@ -148,7 +142,7 @@ def _quotas(
         if _is_lower(now.quota.gpu, was.quota.gpu) and used > now.quota.gpu:
             over = used - now.quota.gpu
             fixed = sum(use.milli for use in here if not use.preemptible)
-            kept = f"; {gpu_text(fixed)} of it are non-preemptible and stay" if fixed else ""
+            kept = f"; {gpu_text(fixed)} of it non-preemptible, which stays" if fixed else ""
             text = f"{changed}; uses {gpu_text(used)}: {_gpus(over)} reclaimable by others{kept}"
             yield _affected(kind, name, text, here)
         if _is_lower(now.limit.gpu, was.limit.gpu) and used > now.limit.gpu:
@@ -156,7 +150,7 @@ def _quotas(
             yield _affected(
                 kind,
                 name,
-                f"{limit}; uses {gpu_text(used)}: it keeps them, and nothing more starts",
+                f"{limit}; uses {gpu_text(used)}: they stay, and nothing more starts",
                 here,
             )
 
@@ -178,7 +172,7 @@ def _departments(old: Policy, new: Policy, uses: list[PolicyImpact]) -> Iterator
                 yield _affected(
                     "department",
                     department.name,
-                    "is removed; its projects stand where the file now puts them",
+                    "is removed; its projects move to the departments in the file",
                     below,
                 )
             continue
@@ -186,7 +180,7 @@ def _departments(old: Policy, new: Policy, uses: list[PolicyImpact]) -> Iterator
 
 
 def _above(policy: Policy, project: str) -> list[str]:
-    """The departments that a project stands under."""
+    """The departments above a project."""
     parents = {department.name: department.parent for department in policy.departments}
     at = next((one.department for one in policy.projects if one.name == project), None)
     found: list[str] = []
@@ -204,7 +198,7 @@ def _moved(
         yield _affected(
             "node",
             node,
-            f"moves from node pool {before} to {after}; what runs on it runs on, counted where it was",
+            f"moves from node pool {before} to {after}; running workloads count in {before}",
             here,
         )
 
@@ -214,7 +208,7 @@ def _pools(old: Policy, new: Policy, uses: list[PolicyImpact]) -> Iterator[m.Pol
         {pool.name for pool in old.node_pools} - {pool.name for pool in new.node_pools}
     ):
         here = [use for use in uses if use.pool == name]
-        what = f"{_many(here)} on" if here else "nothing runs in it"
+        what = _many(here) if here else "nothing is running in it"
         yield _affected(
             "node_pool", name, f"is removed; {what}, nothing new starts in it (UnknownPool)", here
         )
@@ -227,17 +221,19 @@ def _classes(old: Policy, new: Policy, uses: list[PolicyImpact]) -> Iterator[m.P
         if now != priority and mine:
             what = "is removed" if now is None else f"is {now} instead of {priority}"
             yield _affected(
-                "priority_class", name, f"{what}; who asked with it keeps priority {priority}", mine
+                "priority_class", name, f"{what}; existing workloads keep priority {priority}", mine
             )
 
 
 def _rules(
     old: LoadedPolicy, new: LoadedPolicy, uses: list[PolicyImpact]
 ) -> Iterator[m.PolicyAffected]:
-    """Those for whom a rule becomes due at once."""
+    """Workloads for which a time limit is already exceeded."""
     for use in uses:
         key, does = (
-            ("max_running", "has run") if use.pool is not None else ("max_waiting", "has waited")
+            ("max_running", "has been running")
+            if use.pool is not None
+            else ("max_waiting", "has been pending")
         )
         before, now = (
             loaded.rules.rule(key, use.project, use.pool or "default") for loaded in (old, new)
@@ -249,5 +245,8 @@ def _rules(
             or (before is not None and before.ms == now.ms)
         ):
             continue
-        text = f"{use.id} {does} for {duration_text(use.for_ms)}, longer than {now.place} allows: it ends, after a notice if it runs"
+        text = (
+            f"{use.id} {does} for {duration_text(use.for_ms)}, longer than {now.place} allows:"
+            " it ends, after a notice if it is running"
+        )
         yield _affected("project", use.project, text, [use])

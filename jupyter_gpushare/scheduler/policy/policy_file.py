@@ -25,15 +25,15 @@ from jupyter_gpushare.core.model.model import (
 )
 
 from ..config.consistency import IMPLICIT_DEPARTMENT, problems_between
-from ..config.diagnostics import shaped
+from ..config.diagnostics import validated
 from ..config.documents import Document, FileErrors, parse, read
 from ..config.schemas import BaseNodePoolSchema, TopologySchema
 from .rule_schemas import RulesSchema
-from .rules import RuleBook
+from .rules import RuleSet
 from .schemas import PolicyProjectSchema, PolicySchema
 
 __all__ = [
-    "EVERYBODY",
+    "EVERY_USER",
     "AdminSettings",
     "LoadedPolicy",
     "PolicyErrors",
@@ -43,11 +43,11 @@ __all__ = [
     "policy_schema",
 ]
 
-EVERYBODY: Final = "*"
+EVERY_USER: Final = "*"
 
 
 class PolicyErrors(FileErrors):
-    """Raised when a policy file cannot come into force; `problems` has every mistake."""
+    """Raised when a policy file is refused; `problems` has all errors."""
 
     code = "invalid-policy"
 
@@ -57,19 +57,19 @@ class AdminSettings:
     """Settings of the policy file that do not concern the core. Times in ms."""
 
     notice: int = 30_000
-    """How long a busy notebook is warned before its GPU is taken."""
+    """Notice to a busy notebook before its GPU is reclaimed."""
     agent_grace: int = 120_000
-    """How long the leases of a silent agent are kept as if it were there."""
+    """How long leases of a silent agent stay in force."""
     requeue_lost: bool = False
-    """Whether leases of an agent that is silent for longer ask again elsewhere."""
+    """Whether leases of an agent that is silent for longer are requeued."""
     default_project: str | None = None
     admins: tuple[str, ...] = ()
-    """User names and `group:NAME`; `*` is everybody."""
+    """User names and `group:NAME`; `*`: every user."""
 
     def is_admin(self, user: str, groups: tuple[str, ...] = ()) -> bool:
-        """Whether a person may see and change everything."""
+        """Whether the user may see and change everything."""
         return (
-            EVERYBODY in self.admins
+            EVERY_USER in self.admins
             or user in self.admins
             or any(f"group:{group}" in self.admins for group in groups)
         )
@@ -77,20 +77,20 @@ class AdminSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy file that may come into force. `source` is where it came from."""
+    """A valid policy file. `source` is its name."""
 
     policy: Policy
     admin: AdminSettings
     source: str
-    rules: RuleBook = RuleBook()
+    rules: RuleSet = RuleSet()
     pressure: Mapping[str, m.Pressure] = field(default_factory=dict)
-    """Thresholds by node pool; a pool that is not in it has the built-in ones."""
+    """Thresholds by node pool; other pools have the built-in ones."""
     raw: Any = None
-    """What the file says, as it was read: dicts, lists, text and numbers."""
+    """The content of the file: dicts, lists, text and numbers."""
 
 
 def load_policy(path: str | Path) -> LoadedPolicy:
-    """Reads a policy file. Raises PolicyProblems with every mistake."""
+    """Reads a policy file. Raises PolicyErrors with all errors."""
     try:
         document = read(path)
     except FileErrors as error:
@@ -99,7 +99,7 @@ def load_policy(path: str | Path) -> LoadedPolicy:
 
 
 def parse_policy(text: str, source: str = "policy") -> LoadedPolicy:
-    """The same from text (the demo's policy, a text in a store)."""
+    """The same from text."""
     try:
         document = parse(text, source)
     except FileErrors as error:
@@ -110,7 +110,7 @@ def parse_policy(text: str, source: str = "policy") -> LoadedPolicy:
 def policy_schema() -> dict[str, Any]:
     """JSON Schema of the file, for editors."""
     schema = PolicySchema.model_json_schema()
-    _for_people(schema)
+    _for_editors(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
@@ -118,12 +118,12 @@ def policy_schema() -> dict[str, Any]:
     }
 
 
-def _for_people(part: Any) -> None:
-    """Takes out what an editor would show wrongly: defaults in our own units (ms, thousandths) and
+def _for_editors(part: Any) -> None:
+    """Removes what would mislead in an editor: defaults in internal units (ms, thousandths) and
     titles that repeat the key.
     """
     if isinstance(part, dict):
-        part.pop("default", None)  # no key of the file is called so
+        part.pop("default", None)  # no key of the file has this name
         if isinstance(part.get("title"), str):
             del part["title"]
         if isinstance(part.get("description"), str):
@@ -131,17 +131,17 @@ def _for_people(part: Any) -> None:
     for inner in (
         part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
     ):
-        _for_people(inner)
+        _for_editors(inner)
 
 
 def default_demo_policy(gpus: int, user: str | None = None) -> str:
-    """The policy of the demo: one department with all quota, shared by two projects, and one that
-    lives on what others leave idle.
+    """The policy of the demo: a department with the whole quota and two projects, and another one
+    without quota.
 
-    `user` becomes member of all three and admin; without one everybody is.
+    `user` is a member of all projects and an admin; None: every user is.
     """
     members = f", members: [{user}]" if user else ""
-    half = gpus / 2
+    half = f"pools: {{default: {{gpu: {{quota: {gpus / 2:g}}}}}}}"
     return f"""\
 # The demo's policy. Change it while the demo runs: it is read again when the file changes.
 node_pools:
@@ -150,16 +150,16 @@ departments:
   - {{name: research, pools: {{default: {{gpu: {{quota: {gpus}}}}}}}}}
   - {{name: teaching, pools: {{default: {{gpu: {{quota: 0}}}}}}}}
 projects:
-  - {{name: vision, department: research, pools: {{default: {{gpu: {{quota: {half:g}}}}}}}{members}}}
-  - {{name: language, department: research, pools: {{default: {{gpu: {{quota: {half:g}}}}}}}{members}}}
+  - {{name: vision, department: research, {half}{members}}}
+  - {{name: language, department: research, {half}{members}}}
   - {{name: course, department: teaching, pools: {{default: {{gpu: {{quota: 0}}}}}}{members}}}
 defaults: {{priority_class: interactive, project: vision, notice: 10s}}
-admins: ["{user or EVERYBODY}"]
+admins: ["{user or EVERY_USER}"]
 """
 
 
 def _loaded(document: Document) -> LoadedPolicy:
-    shape, problems = shaped(document, PolicySchema)
+    shape, problems = validated(document, PolicySchema)
     problems.extend(problems_between(document))
     if problems or shape is None:
         raise PolicyErrors(problems)
@@ -173,7 +173,7 @@ def _loaded(document: Document) -> LoadedPolicy:
     )
 
 
-def _rules(shape: PolicySchema) -> RuleBook:
+def _rules(shape: PolicySchema) -> RuleSet:
     places: dict[str, RulesSchema] = {"defaults": shape.defaults.rules}
     places |= {f"node_pools.{pool.name}": pool.rules for pool in shape.node_pools}
     for project in shape.projects:
@@ -182,7 +182,7 @@ def _rules(shape: PolicySchema) -> RuleBook:
             f"projects.{project.name}.pools.{name}": pool.rules
             for name, pool in project.pools.items()
         }
-    return RuleBook.of(places)
+    return RuleSet.of(places)
 
 
 def _pressure(shape: PolicySchema) -> dict[str, m.Pressure]:
@@ -213,9 +213,7 @@ def _policy(shape: PolicySchema) -> Policy:
 
 
 def _project(shape: PolicyProjectSchema, created: int, has_departments: bool) -> Project:
-    """A project; the implicit department is named by no project of the core's, which knows it by
-    the absence of departments.
-    """
+    """A project. Without departments, the core has no department; the implicit one is None."""
     department = (
         shape.department if has_departments or shape.department != IMPLICIT_DEPARTMENT else None
     )
@@ -226,7 +224,7 @@ def _project(shape: PolicyProjectSchema, created: int, has_departments: bool) ->
 
 
 def pools_of(shapes: Sequence[BaseNodePoolSchema]) -> tuple[NodePool, ...]:
-    """The pools of a file, and `default`, which exists always."""
+    """The pools of a file, and `default`, which always exists."""
     pools = tuple(shape.to_core() for shape in shapes)
     return (
         pools
@@ -238,7 +236,7 @@ def pools_of(shapes: Sequence[BaseNodePoolSchema]) -> tuple[NodePool, ...]:
 def topologies_of(
     shapes: Sequence[TopologySchema], pools: Sequence[BaseNodePoolSchema]
 ) -> tuple[Topology, ...]:
-    """The topologies that are stated, in a list or inside a pool."""
+    """The topologies that are defined in the list or inside a pool."""
     stated = [*shapes, *(pool.topology for pool in pools if pool.topology and pool.topology.levels)]
     return tuple({shape.name: shape.to_core() for shape in stated}.values())
 

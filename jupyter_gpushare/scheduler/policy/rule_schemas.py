@@ -1,8 +1,7 @@
-"""What the rules of a policy look like: how long something may run or wait, what happens to the
-idle, when a node is under pressure.
+"""Schemas of the rules in a policy: running time, waiting time, the idle rule, and pressure on
+nodes.
 
-Here alone null says something: "never", which overrides what a less specific place states. A key
-that is absent inherits.
+In rules, null means "never" and overrides a less specific place; an absent key inherits.
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.core.model.units import read_duration
 
-from ..config.schemas import Bytes, StrictSchema, Whole, refused
+from ..config.fields import Bytes, Whole, refused
+from ..config.schemas import StrictSchema
 
 __all__ = ["IDLE_STEPS", "IdleRuleSchema", "PressureSchema", "RulesSchema"]
 
 SHORTEST: Final = 1_000
-"""ms. A rule that acts within less than a second is a slip of the pen (`30` for `30m`)."""
+"""ms. Shorter times are most likely mistakes (`30ms` for `30m`)."""
 IDLE_STEPS: Final = ("warn", "suspend", "release", "end")
 """The steps of the idle rule, mildest first."""
 
@@ -56,7 +56,7 @@ RuleTime = Annotated[
 
 
 class _NullMeansNever(StrictSchema):
-    """Null is kept: it says "never" here."""
+    """Null is kept, since it means "never"."""
 
     @model_validator(mode="before")
     @classmethod
@@ -64,7 +64,7 @@ class _NullMeansNever(StrictSchema):
         return value
 
     def given(self) -> dict[str, Any]:
-        """What was stated, null included."""
+        """The keys that were set, also to null."""
         return {
             name: getattr(self, name)
             for name in type(self).model_fields
@@ -73,9 +73,9 @@ class _NullMeansNever(StrictSchema):
 
 
 class IdleRuleSchema(_NullMeansNever):
-    """What happens to a kernel that has done no GPU work for so long: its owner is told (`warn`),
-    its GPU memory is saved to host memory (`suspend`), its GPU is given back until its next cell
-    (`release`), and at last the kernel itself is shut down (`end`).
+    """Steps for a kernel without GPU work: its owner is warned (`warn`), its GPU memory is saved to
+    host memory (`suspend`), its GPU is released until its next cell (`release`), and the kernel is
+    shut down (`end`).
     """
 
     warn: RuleTime = None
@@ -88,12 +88,12 @@ class IdleRuleSchema(_NullMeansNever):
         stated = [(step, time) for step in IDLE_STEPS if (time := getattr(self, step)) is not None]
         for (earlier, before), (later, after) in pairwise(stated):
             if after < before:
-                raise refused(f"{later} comes after {earlier} and cannot be earlier")
+                raise refused(f"{later} cannot be earlier than {earlier}")
         return self
 
 
 class RulesSchema(_NullMeansNever):
-    """How long a workload may hold a GPU, or wait for one, and the idle rule."""
+    """How long a workload may run on a GPU or be pending, and the idle rule."""
 
     max_running: RuleTime = None
     max_waiting: RuleTime = None
@@ -109,8 +109,8 @@ class RulesSchema(_NullMeansNever):
 
 
 class PressureSchema(StrictSchema):
-    """When a node takes nothing new: with less than this left, or when its processes stall for
-    memory for more than so many per cent of the time.
+    """When a node gets no new workloads: with less than this free, or when its processes stall for
+    memory for a larger share of the time (per cent).
     """
 
     disk: Bytes = m.Pressure().disk_mib
@@ -119,7 +119,7 @@ class PressureSchema(StrictSchema):
     pids: Annotated[Whole, Field(ge=0)] = m.Pressure().pids
 
     def to_body(self) -> m.Pressure:
-        """As agents are told."""
+        """The thresholds as sent to agents."""
         return m.Pressure(
             disk_mib=self.disk,
             memory_mib=self.memory,

@@ -1,5 +1,4 @@
-"""Which rule holds for a workload, and where in the policy it stands: the most specific place that
-says something wins, key by key.
+"""The rule for a workload and its place in the policy: per key, the most specific place wins.
 
 From the most specific: `projects[].pools.<pool>.rules`, `projects[].rules`, `node_pools[].rules`,
 `defaults.rules`.
@@ -15,7 +14,7 @@ from jupyter_gpushare import messages as m
 
 from .rule_schemas import IDLE_STEPS, RulesSchema
 
-__all__ = ["Rule", "RuleBook"]
+__all__ = ["Rule", "RuleSet"]
 
 KEYS: Final = ("max_running", "max_waiting", *(f"idle.{step}" for step in IDLE_STEPS))
 
@@ -29,7 +28,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleBook:
+class RuleSet:
     """The stated rules by place (`defaults`, `node_pools.a100`, `projects.vision`,
     `projects.vision.pools.a100`), each key by key.
     """
@@ -37,12 +36,12 @@ class RuleBook:
     stated: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, shapes: Mapping[str, RulesSchema]) -> RuleBook:
+    def of(cls, shapes: Mapping[str, RulesSchema]) -> RuleSet:
         """From the parts of a file."""
         return cls({place: stated for place, shape in shapes.items() if (stated := _stated(shape))})
 
     def rule(self, key: str, project: str, pool: str) -> Rule | None:
-        """The rule in force for this project in this pool; None: nobody says anything."""
+        """The rule for this project in this pool; None: no rule."""
         for place in (
             f"projects.{project}.pools.{pool}",
             f"projects.{project}",
@@ -55,7 +54,7 @@ class RuleBook:
         return None
 
     def lease_rules(self, project: str, pool: str) -> m.LeaseRules:
-        """What a lease of this project in this pool is to be told."""
+        """The time limits of a lease of this project in this pool."""
         found = {
             key: rule
             for key in KEYS

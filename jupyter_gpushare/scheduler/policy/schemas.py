@@ -1,6 +1,4 @@
-"""What the admin's policy file looks like, key by key. The docstring under a key is what an editor
-shows for it.
-"""
+"""Schema of the policy file. Editors show the docstring under a key."""
 
 from __future__ import annotations
 
@@ -8,17 +6,13 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from ..config.fields import Duration, Name, Notice, Whole, refused
 from ..config.schemas import (
     BaseNodePoolSchema,
-    Duration,
-    Name,
-    Notice,
     OptionsSchema,
     QueueQuotaSchema,
     StrictSchema,
     TopologySchema,
-    Whole,
-    refused,
 )
 from .rule_schemas import PressureSchema, RulesSchema
 
@@ -42,23 +36,23 @@ Member = Annotated[Name, AfterValidator(_member)]
 
 
 class NodePoolSchema(BaseNodePoolSchema):
-    """A group of nodes that share rules. `default` exists always and takes the nodes that match no
-    other.
+    """Nodes with common settings. The pool `default` always exists and has the nodes that match no
+    other pool.
     """
 
     rules: RulesSchema = RulesSchema()
-    """Running time, waiting time and the idle rule of workloads in this pool."""
+    """Running time, waiting time and the idle rule in this pool."""
     pressure: PressureSchema | None = None
-    """When a node of this pool is under pressure and takes nothing new."""
+    """When a node of this pool is under pressure and gets no new workloads."""
 
 
 class PolicyDepartmentSchema(StrictSchema):
     """A queue of queues."""
 
     name: Name
-    """Departments and projects share one name space."""
+    """Departments and projects share one namespace."""
     parent: Name | None = None
-    """The department that it stands under; absent: none."""
+    """The department above it; absent: none."""
     pools: dict[Name, QueueQuotaSchema] = {}
     """Quota, limit, weight and rank, by node pool."""
 
@@ -67,42 +61,42 @@ class ProjectPoolSchema(QueueQuotaSchema):
     """One project in one node pool."""
 
     rules: RulesSchema = RulesSchema()
-    """The most specific place for rules."""
+    """Rules of this project in this pool; they take precedence over all others."""
 
 
 class PolicyProjectSchema(StrictSchema):
-    """A queue where people submit."""
+    """A queue of workloads."""
 
     name: Name
     department: Name | None = None
-    """The department that it stands under."""
+    """The department above it."""
     members: list[Member] = []
-    """User names, `group:NAME`, or `*`; nobody listed, or `*`: everybody may use it."""
+    """User names, `group:NAME`, or `*`. An empty list and `*` admit every user."""
     node_pools: list[Name] = []
-    """Where its workloads are tried, in this order, unless they say otherwise."""
+    """The node pools of its workloads, in order of preference, unless a request names others."""
     pools: dict[Name, ProjectPoolSchema] = {}
     """Quota, limit, weight, rank and rules, by node pool."""
     rules: RulesSchema = RulesSchema()
-    """Rules of this project in every pool; a pool's own come first."""
+    """Rules of this project in all pools; those of a pool take precedence."""
 
 
 class DefaultsSchema(StrictSchema):
-    """What applies where nobody said otherwise."""
+    """Defaults."""
 
     priority_class: Name = "interactive"
-    """Of workloads that name none."""
+    """The priority class of requests without one."""
     project: Name | None = None
-    """Of workloads that name none, for those who are members of it."""
+    """The project of requests without one, for its members."""
     notice: Notice = 30_000
-    """How long a busy notebook is warned before its GPU is taken; 5s to 1h, 30s unless stated."""
+    """Notice to a busy notebook before its GPU is reclaimed; 5s to 1h, default 30s."""
     agent_grace: Duration = 120_000
-    """How long the leases of a silent agent are kept as if it were there; 2m unless stated."""
+    """How long leases of a silent agent stay in force; default 2m."""
     requeue_lost: bool = False
-    """Whether the leases of an agent that is silent for longer ask again elsewhere."""
+    """Whether leases of an agent that is silent for longer are requeued."""
     rules: RulesSchema = RulesSchema()
-    """Rules of everybody for whom no more specific place says anything."""
+    """Rules where no more specific place sets one."""
     pressure: PressureSchema = PressureSchema()
-    """When a node is under pressure, unless its pool says otherwise."""
+    """When a node is under pressure, unless its pool sets other thresholds."""
 
 
 class PolicySchema(StrictSchema):
@@ -115,10 +109,10 @@ class PolicySchema(StrictSchema):
     departments: list[PolicyDepartmentSchema] = []
     projects: list[PolicyProjectSchema] = []
     priority_classes: dict[Name, Whole] = {}
-    """Name to priority. From 100 on a workload is non-preemptible. Built in: train 50, interactive
-    75, build 100, inference 125.
+    """Name to priority; 100 and above is non-preemptible. Built in: train 50, interactive 75, build
+    100, inference 125.
     """
     defaults: DefaultsSchema = DefaultsSchema()
     options: OptionsSchema = OptionsSchema()
     admins: list[Member] = []
-    """User names and `group:NAME` of those who may see and change everything; `*` is everybody."""
+    """User names and `group:NAME` that may see and change everything; `*`: every user."""

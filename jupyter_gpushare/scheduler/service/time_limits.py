@@ -17,7 +17,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.events import WorkloadHeld
 from jupyter_gpushare.core.model.units import duration_text
 
-from ..policy.rules import Rule, RuleBook
+from ..policy.rules import Rule, RuleSet
 from ..state.admission import pools_tried
 from ..state.unit_of_work import UnitOfWork
 from ..state.workload_records import WorkloadRecord, reason_of
@@ -38,7 +38,7 @@ class TimeLimits:
     def __init__(self, unit_of_work: UnitOfWork) -> None:
         self.unit_of_work = unit_of_work
         self._rules: dict[tuple[str, str, str], Rule | None] = {}
-        self._book: RuleBook | None = None
+        self._rule_set: RuleSet | None = None
         self._announced = {
             record.id
             for record in unit_of_work.records.values()
@@ -77,11 +77,11 @@ class TimeLimits:
 
     def _rule(self, key: str, project: str, pool: str) -> Rule | None:
         """Cached: ten thousand workloads may be pending."""
-        if self._book is not self.unit_of_work.loaded.rules:
-            self._book, self._rules = self.unit_of_work.loaded.rules, {}
+        if self._rule_set is not self.unit_of_work.loaded.rules:
+            self._rule_set, self._rules = self.unit_of_work.loaded.rules, {}
         place = key, project, pool
         if place not in self._rules:
-            self._rules[place] = self._book.rule(*place)
+            self._rules[place] = self._rule_set.rule(*place)
         rule = self._rules[place]
         return rule if rule is not None and rule.ms is not None else None
 

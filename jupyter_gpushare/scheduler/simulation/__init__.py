@@ -1,5 +1,6 @@
 """Scheduling without a cluster.
 
-`scenario_file` and `scenario_schemas` read a scenario, `scenario` runs it, `snapshot` writes a
-running cluster as one, `fairshare_file` divides resources among queues.
+`scenario_file` reads a scenario with `scenario_schemas`, `scenario_checks` and `gpu_names`,
+`scenario` runs it, `snapshot` writes a running cluster as one, `fairshare_file` divides resources
+among queues.
 """

@@ -2,8 +2,8 @@
 
 Format: docs/reference/files.md, Fair share.
 
-Amounts are read to the millionth, so that what the file says in decimals is divided exactly; the
-division itself is in whole GPUs, milli-cores and MiB, as everywhere.
+Amounts are read to the millionth, so that decimal amounts are divided exactly. The division itself
+is in whole GPUs, milli-cores and MiB.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.core.model.units import exact_cpu, exact_gpu, exact_memory
 
 from ..config.consistency import entries, names, twice
-from ..config.diagnostics import refuse_if, shaped, unknown_name
+from ..config.diagnostics import refuse_if, unknown_name, validated
 from ..config.documents import Document, FileError, read
-from ..config.schemas import Age, Name, StrictSchema, Whole, refused
+from ..config.fields import Age, Name, Whole, refused
+from ..config.schemas import StrictSchema
 
 __all__ = ["fair_shares", "fair_shares_of"]
 
 
 class _ResourceScale(NamedTuple):
-    """How a resource is counted in the division: `scale` parts of what people write, `unit` parts
-    are what surplus is floored to.
+    """The integer scale of a resource: `scale` parts per unit of the file; surplus is rounded down
+    to `unit` parts.
     """
 
     scale: int
@@ -61,7 +62,7 @@ def _amount(resource: str, *, unlimited: bool = False) -> BeforeValidator:
 
 
 def _number(scale: int) -> BeforeValidator:
-    """A number that is not an amount: a weight, a usage, k."""
+    """A number without a unit: a weight, usage, or k."""
 
     def validate(value: object) -> int:
         try:
@@ -80,7 +81,7 @@ _Number = Annotated[int, _number(MILLIONTHS), _ANY]
 
 
 class _ClaimSchema(StrictSchema):
-    """One queue's rules and want of one resource. `requested` None: what its children want."""
+    """One queue's settings for one resource. `requested` None: the sum of its children."""
 
     over_quota_weight: _Number = MILLIONTHS
     usage: _Number = 0
@@ -95,7 +96,7 @@ class GpuClaimSchema(_ClaimSchema):
 
 
 class CpuClaimSchema(_ClaimSchema):
-    """Cores. What is not stated is not managed."""
+    """Cores; without a value unlimited."""
 
     quota: Annotated[int, _amount("cpu", unlimited=True), _ANY] = UNLIMITED
     limit: Annotated[int, _amount("cpu", unlimited=True), _ANY] = UNLIMITED
@@ -103,7 +104,7 @@ class CpuClaimSchema(_ClaimSchema):
 
 
 class MemoryClaimSchema(_ClaimSchema):
-    """Memory. What is not stated is not managed."""
+    """Memory; without a value unlimited."""
 
     quota: Annotated[int, _amount("memory", unlimited=True), _ANY] = UNLIMITED
     limit: Annotated[int, _amount("memory", unlimited=True), _ANY] = UNLIMITED
@@ -123,7 +124,7 @@ class FairShareQueueSchema(StrictSchema):
 
 
 class TotalSchema(StrictSchema):
-    """What there is."""
+    """The resources to divide."""
 
     gpu: Annotated[int, _amount("gpu"), _ANY] = 0
     cpu: Annotated[int, _amount("cpu"), _ANY] = 0
@@ -140,7 +141,7 @@ class FairShareSchema(StrictSchema):
 
 
 def fair_shares(path: str | Path) -> dict[str, Any]:
-    """The division that a file asks for. Raises FileProblems."""
+    """The division of a file. Raises FileErrors."""
     return fair_shares_of(read(path))
 
 
@@ -148,7 +149,7 @@ def fair_shares_of(document: Document) -> dict[str, Any]:
     """`{"name"?, "fair_share": {queue: {resource: amount}}, "unallocated": {resource: amount}}` in
     GPUs, cores and MiB.
     """
-    shape, problems = shaped(document, FairShareSchema)
+    shape, problems = validated(document, FairShareSchema)
     problems.extend(_problems(document))
     refuse_if(problems)
     assert shape is not None
@@ -169,8 +170,8 @@ def _claims(queues: list[FairShareQueueSchema], resource: str) -> list[Claim]:
     wanted = _wanted(queues, resource)
     claims = []
     for queue in queues:
-        wish = getattr(queue, resource)
-        rules = (wish.quota, wish.limit, wish.over_quota_weight)
+        claim = getattr(queue, resource)
+        rules = (claim.quota, claim.limit, claim.over_quota_weight)
         claims.append(
             Claim(
                 queue.name,
@@ -179,21 +180,21 @@ def _claims(queues: list[FairShareQueueSchema], resource: str) -> list[Claim]:
                 queue.created,
                 *rules,
                 wanted[queue.name],
-                wish.usage,
+                claim.usage,
             )
         )
     return claims
 
 
 def _wanted(queues: list[FairShareQueueSchema], resource: str) -> dict[str, int]:
-    """What each queue wants: what it states, else what its children want together (limits apply
-    later, in the division).
+    """What each queue requests: its own value, else the sum of its children. Limits apply in the
+    division.
     """
     children: defaultdict[str | None, list[FairShareQueueSchema]] = defaultdict(list)
     for queue in queues:
         children[queue.parent].append(queue)
     order: list[FairShareQueueSchema] = list(children[None])
-    for queue in order:  # grows while it is walked: parents before children
+    for queue in order:  # grows during iteration: parents before children
         order.extend(children.get(queue.name, ()))
     wanted: dict[str, int] = {}
     for queue in reversed(order):
@@ -207,12 +208,12 @@ def _wanted(queues: list[FairShareQueueSchema], resource: str) -> dict[str, int]
 
 
 def _out(resource: str, amount: int, scale: int) -> float | int:
-    """GPUs and cores as floats; MiB as whole numbers where they are."""
+    """GPUs and cores as floats, MiB as integers if whole."""
     return amount // scale if resource == "memory" and amount % scale == 0 else amount / scale
 
 
 def _problems(document: Document) -> list[FileError]:
-    """Names used twice, parents that are not there, and queues that stand below themselves."""
+    """Duplicate names, unknown parents, and cycles."""
     problems = list(twice(document, entries(document, "queues"), "queue"))
     known = names(document, "queues")
     above: dict[str, str] = {}
@@ -225,10 +226,10 @@ def _problems(document: Document) -> list[FileError]:
                 document.problem((*place, "parent"), unknown_name(parent, known, "queue"))
             )
         above[str(entry.get("name"))] = str(parent)
-    return [*problems, *_circles(document, above)]
+    return [*problems, *_cycles(document, above)]
 
 
-def _circles(document: Document, above: dict[str, str]) -> list[FileError]:
+def _cycles(document: Document, above: dict[str, str]) -> list[FileError]:
     problems: list[FileError] = []
     reported: set[str] = set()
     for place, entry in entries(document, "queues"):

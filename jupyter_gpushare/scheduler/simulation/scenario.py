@@ -2,8 +2,7 @@
 
 Format: docs/reference/files.md, Scenario.
 
-The scheduler service and this file drive the same `cycle`; so what is shown here is what the
-service would decide.
+The scheduler service calls the same `cycle`, so it would make the same decisions.
 """
 
 from __future__ import annotations
@@ -28,13 +27,11 @@ from .scenario_file import Scenario, ScenarioErrors
 __all__ = ["amounts_body", "build", "reason_body", "run", "settle", "step"]
 
 PRESENT = ("running", "bound", "releasing")
-"""States of pods that are on a GPU; one that is promised a place is not there yet."""
+"""States of pods that are on a GPU. A pod with a promised place is not."""
 
 
 def run(scenario: Scenario) -> dict[str, Any]:
-    """The result of all cycles. Raises ScenarioProblems when the cluster
-    cannot be built.
-    """
+    """The result of all cycles. Raises ScenarioErrors if the cluster cannot be built."""
     cluster = build(scenario)
     results = []
     for i in range(scenario.cycles):
@@ -67,10 +64,10 @@ def step(cluster: Cluster, scenario: Scenario, i: int) -> Decisions:
 
 
 def settle(cluster: Cluster) -> None:
-    """What happens between two cycles: whoever was evicted has let go and asks again with its age,
-    unless it ends when evicted.
+    """The changes between two cycles: evicted pods have released their GPUs and are pending again
+    with their age, unless their workload ends when evicted.
 
-    That bound pods run and that promises end is the next cycle's own business.
+    The next cycle itself turns bound pods into running ones and ends promises.
     """
     for work in list(cluster.workloads.values()):
         if work.workload.ends_when_evicted:
@@ -97,7 +94,7 @@ def _result(cluster: Cluster, decisions: Decisions) -> dict[str, Any]:
 
 
 def _pods(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    """Workloads as they were submitted, their pods as they were listed."""
+    """Workloads in the order of submission, with their pods in the order of the file."""
     for id_, work in cluster.workloads.items():
         for pod in work.workload.pods:
             yield id_, pod.name
@@ -146,7 +143,7 @@ def _workload(cluster: Cluster, decisions: Decisions, id_: str) -> dict[str, Any
 
 
 def reason_body(reason: Reason | None) -> dict[str, Any] | None:
-    """A reason as every answer of ours has it."""
+    """A reason in the format of results."""
     if reason is None:
         return None
     helps = [
@@ -161,7 +158,7 @@ def reason_body(reason: Reason | None) -> dict[str, Any] | None:
 
 
 def _nodes(cluster: Cluster, left: Mapping[tuple[str, str], Spot]) -> dict[str, dict[str, int]]:
-    """Whole GPUs without any user, and those all of whose users are leaving."""
+    """The number of GPUs without pods, and of GPUs whose pods are all being released."""
     users: Counter[tuple[str, int]] = Counter()
     leaving: Counter[tuple[str, int]] = Counter()
     for id_, pod in _pods(cluster):

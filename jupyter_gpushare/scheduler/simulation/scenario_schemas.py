@@ -14,22 +14,13 @@ from jupyter_gpushare.core.model.model import (
     TopologyConstraint,
 )
 
+from ..config.fields import Age, Bytes, Cores, Duration, Gpus, Id, Name, Text, Whole, refused
 from ..config.schemas import (
-    Age,
     BaseNodePoolSchema,
-    Bytes,
-    Cores,
-    Duration,
-    Gpus,
-    Id,
-    Name,
     OptionsSchema,
     QueueQuotaSchema,
     StrictSchema,
-    Text,
     TopologySchema,
-    Whole,
-    refused,
 )
 
 __all__ = [
@@ -48,7 +39,7 @@ Count = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
 
 
 def _priority(value: object) -> object:
-    """A number, or the name of a class; names are looked up when the whole file is known."""
+    """A number or the name of a class; `scenario_checks` checks the name."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise refused(f"must be a whole number or the name of a priority class, got {value!r}")
     return str(value)
@@ -58,8 +49,8 @@ Priority = Annotated[str, BeforeValidator(_priority)]
 
 
 class ScenarioQueueSchema(QueueQuotaSchema):
-    """A department or a project. What is stated beside `pools` holds in every pool that `pools`
-    does not name.
+    """A department or a project. Keys beside `pools` hold in every pool that `pools` does not
+    list.
     """
 
     name: Name
@@ -90,14 +81,14 @@ class TaintSchema(StrictSchema):
 
 
 class TolerationSchema(StrictSchema):
-    """Pods with it may run beside such a taint. Without value: whatever the taint's value is."""
+    """A toleration of a taint. Without a value it tolerates every value."""
 
     key: Text
     value: Text = ""
 
 
 class NodeSchema(StrictSchema):
-    """A machine. CPU and memory that nobody states are not a bound."""
+    """A machine. Without a value, CPU and memory are unlimited."""
 
     name: Name
     pool: Name | None = None
@@ -127,7 +118,7 @@ class PodTopologySchema(StrictSchema):
 
 
 class AffinitySchema(StrictSchema):
-    """Pods that carry all of `match` share, or do not share, the value of the node label
+    """Pods with all labels in `match` share, or do not share, the value of the node label
     `topology`.
     """
 
@@ -157,8 +148,8 @@ class SubGroupSchema(StrictSchema):
 
 
 class PodSchema(StrictSchema):
-    """A pod, and for a placed one where it is. `nominated` is the node that it was promised in the
-    cycle before.
+    """A pod, and the place of a placed one. `nominated` is the node that the previous cycle
+    promised.
     """
 
     name: Id
@@ -182,13 +173,13 @@ class PodSchema(StrictSchema):
     pod_anti_affinity: AffinitySchema | None = None
 
     @model_validator(mode="after")
-    def _one_way_to_ask(self) -> PodSchema:
+    def _one_kind_of_request(self) -> PodSchema:
         if self.gpu > GPU and self.gpu % GPU:
-            raise refused(f"asks for {self.gpu / GPU:g} GPUs: more than one must be whole")
+            raise refused(f"requests {self.gpu / GPU:g} GPUs: more than one must be a whole number")
         if sum((self.gpu > 0, self.gpu_memory is not None, bool(self.mig))) > 1:
-            raise refused("asks in more than one of gpu, gpu_memory and mig")
+            raise refused("sets more than one of gpu, gpu_memory and mig")
         if self.gpu_memory == 0:
-            raise refused("asks for 0 MiB of GPU memory")
+            raise refused("requests 0 MiB of GPU memory")
         if self.state in ("running", "releasing") and self.node is None:
             raise refused(f"is {self.state} and has no node")
         if len(set(self.gpus)) < len(self.gpus):
@@ -199,7 +190,7 @@ class PodSchema(StrictSchema):
 
     @property
     def devices(self) -> int:
-        """How many devices it uses on its node."""
+        """The number of devices that it uses on its node."""
         if self.mig:
             return sum(self.mig.values())
         if self.gpu_memory is not None or 0 < self.gpu < GPU:
@@ -227,7 +218,7 @@ class WorkloadSchema(StrictSchema):
 
 
 class UsageSchema(StrictSchema):
-    """Past usage of one queue in one pool, as shares of the pool's capacity."""
+    """Past usage of one queue in one pool, as parts of the pool's capacity."""
 
     queue: Name
     pool: Name = DEFAULT_POOL

@@ -2,10 +2,9 @@
 
 Format: docs/reference/files.md, Scenario.
 
-Reading it back and running a cycle gives the decisions that this cluster's next cycle would have
-given, at the time that is passed in. Promises end with their cycle, so a promised pod is pending
-here; `nominated` keeps the node that it prefers because of the promise. Who may see what (members)
-is left out: it decides nothing, and names people.
+Running a cycle of the scenario gives the decisions of the cluster's next cycle at the given time.
+Promises end with their cycle, so a promised pod is pending here; `nominated` keeps its preferred
+node. Members of projects are left out: they do not affect decisions, and they are names of people.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ __all__ = ["snapshot"]
 
 
 def snapshot(cluster: Cluster, now: int, *, name: str = "snapshot", cycles: int = 1) -> Body:
-    """The cluster at time `now` (ms) as a scenario whose first cycle is now. Made of dicts, lists,
-    text and numbers only.
+    """The cluster at time `now` (ms) as a scenario: dicts, lists, text and numbers. The first cycle
+    is at `now`.
     """
     policy = cluster.policy
     return {
@@ -66,10 +65,6 @@ def snapshot(cluster: Cluster, now: int, *, name: str = "snapshot", cycles: int 
     }
 
 
-# -- policy
-# --------------------------------------------------------------------------------------------------------
-
-
 def _queue(queue: Department | Project, key: str, parent: str | None, policy: Policy) -> Body:
     known = {pool.name for pool in policy.node_pools}
     pools = {pool: quota_body(quota) for pool, quota in queue.pools.items() if pool in known}
@@ -82,7 +77,7 @@ def _project(project: Project, policy: Policy) -> Body:
 
 
 def _usage(cluster: Cluster, policy: Policy) -> Mapping[tuple[str, str], tuple[int, int, int]]:
-    """Measured usage of queues that the policy still knows."""
+    """Measured usage of queues and pools in the policy."""
     known = {
         IMPLICIT_DEPARTMENT,
         *(each.name for each in policy.departments),
@@ -94,10 +89,6 @@ def _usage(cluster: Cluster, policy: Policy) -> Mapping[tuple[str, str], tuple[i
         for (queue, pool), usage in cluster.usage.items()
         if queue in known and pool in pools
     }
-
-
-# -- nodes and workloads
-# ---------------------------------------------------------------------------------------------
 
 
 def _node(node: Any, pool: str) -> Body:
@@ -121,7 +112,7 @@ def _node(node: Any, pool: str) -> Body:
 
 
 def _workload(cluster: Cluster, work: Work, now: int) -> Body:
-    """When it started counts only while it holds something: a start from nothing sets it afresh."""
+    """`started` is written only for workloads with placed pods."""
     workload = work.workload
     started = work.started if any(_state(member)[1] for member in work.members.values()) else None
     return {
@@ -134,7 +125,7 @@ def _workload(cluster: Cluster, work: Work, now: int) -> Body:
         "stale_for": None if work.stale_since is None else seconds(max(0, now - work.stale_since)),
         "min_pods": _min_pods(work),
         "groups": [_group(group) for group in workload.groups],
-        "topology": _together(workload.topology),
+        "topology": _topology(workload.topology),
         "node_pools": list(workload.node_pools),
         "held": work.held,
         "ends_when_evicted": workload.ends_when_evicted,
@@ -146,7 +137,7 @@ def _workload(cluster: Cluster, work: Work, now: int) -> Body:
 
 
 def _min_pods(work: Work) -> int | None:
-    """What is left of it, where pods that have succeeded count: a scenario knows no such workloads."""
+    """The minimum of the remaining pods; in a scenario, succeeded pods do not count."""
     workload = work.workload
     return (
         work.podsets[0].minimum
@@ -160,12 +151,12 @@ def _group(group: SubGroup) -> Body:
     return {
         "name": group.name,
         "min_pods": group.min_pods,
-        "topology": _together(group.topology),
+        "topology": _topology(group.topology),
         "groups": inner,
     }
 
 
-def _together(constraint: TopologyConstraint | None) -> Body | None:
+def _topology(constraint: TopologyConstraint | None) -> Body | None:
     return None if constraint is None else dict(constraint._asdict())
 
 
@@ -199,8 +190,8 @@ def _pod(pod: Pod, member: Member, nominated: str | None) -> Body:
 
 
 def _state(member: Member) -> tuple[str, Spot | None]:
-    """A pod's state and place as a scenario's first cycle would find them: promises are gone, what
-    was moved is still leaving.
+    """A pod's state and place at the first cycle of the scenario: promises have ended, and moved
+    pods are being released.
     """
     if member.status in ("running", "bound"):
         return "running", member.spot()

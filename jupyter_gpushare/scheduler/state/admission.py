@@ -25,7 +25,7 @@ from jupyter_gpushare.core.model.model import (
 )
 from jupyter_gpushare.core.model.units import gpu_text, read_cpu, read_gpu, read_memory
 
-from ..policy.policy_file import EVERYBODY
+from ..policy.policy_file import EVERY_USER
 from .subgroups import read_groups, read_together
 
 __all__ = [
@@ -69,7 +69,7 @@ def is_member(project: Project, user: str, groups: Sequence[str]) -> bool:
     members = project.members
     return (
         not members
-        or EVERYBODY in members
+        or EVERY_USER in members
         or user in members
         or any(f"group:{group}" in members for group in groups)
     )

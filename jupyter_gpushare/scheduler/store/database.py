@@ -190,10 +190,6 @@ def _postgresql_timeouts(name: str) -> dict[str, Any]:
     }
 
 
-# -- versions
-# -----------------------------------------------------------------------------------------------------------------------
-
-
 def found_version(connection: sql.Connection) -> str | None:
     """The version of the tables; None: no tables. Tables without a version number are recognized
     by their columns.
@@ -310,10 +306,6 @@ def _run_steps(connection: sql.Connection) -> None:
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
-
-
-# -- files
-# --------------------------------------------------------------------------------------------------------------------------
 
 
 def file_in(url: str) -> Path | None:
