@@ -1,8 +1,8 @@
-"""How much each kernel may hold on its GPU right now: up to its limit, as far as the others leave
-room. Pure.
+"""How much each kernel may hold on its GPUs now: up to its limit, as far as the others leave room.
+Pure.
 
-A cap may lie below what a kernel holds already (it was lowered so that it cannot grow); nothing is
-taken by a cap.
+A cap may be lower than what a kernel holds already, so that it cannot grow; a cap never takes
+memory away.
 """
 
 from __future__ import annotations
@@ -17,30 +17,35 @@ __all__ = ["caps"]
 def caps(
     snapshot: NodeSnapshot, noticed: Iterable[str] = (), promised: Iterable[str] = ()
 ) -> dict[str, tuple[int, ...]]:
-    """MiB per home device for every occupant that has a home.
+    """MiB per assigned device for every tenant that has any.
 
-    Whoever was given notice may not grow above its share. What is promised to a kernel that waits,
-    or is let in at this moment, counts as taken by it; but nobody's wish lowers what is guaranteed
-    to a kernel that runs. Law: where nobody holds more than was promised to others, the claims and
-    what the caps allow one kernel to add fit on the GPU.
+    A tenant with a notice may not grow above its share. Memory that is promised to a waiting
+    tenant, or to one that is admitted now, counts as taken; but no promise lowers what is
+    guaranteed to a running tenant. Law: where no tenant holds memory that was promised to others,
+    the claims and what the caps allow one tenant to add fit on the GPU.
     """
-    told, owed = set(noticed), set(promised)
-    return {
-        one.id: tuple(_cap(snapshot, one, gpu, told, owed) for gpu in one.assigned_gpus)
-        for one in snapshot.tenants
-        if one.assigned_gpus
-    }
+    with_notice, owed = set(noticed), set(promised)
+    found: dict[str, tuple[int, ...]] = {}
+    for one in snapshot.tenants:
+        if one.assigned_gpus:
+            gpus = one.assigned_gpus
+            found[one.id] = tuple(_cap(snapshot, one, gpu, with_notice, owed) for gpu in gpus)
+    return found
 
 
-def _cap(snapshot: NodeSnapshot, one: Tenant, gpu: int, told: set[str], owed: set[str]) -> int:
+def _cap(
+    snapshot: NodeSnapshot, one: Tenant, gpu: int, with_notice: set[str], owed: set[str]
+) -> int:
     others = sum(_taken(other, gpu, owed) for other in snapshot.tenants if other.id != one.id)
     room = max(0, snapshot.totals[gpu] - others)
     if one.running and not one.suspended:
         room = max(room, one.share(gpu))
     cap = min(one.limit, room)
-    return min(cap, one.share(gpu)) if one.id in told else cap
+    return min(cap, one.share(gpu)) if one.id in with_notice else cap
 
 
 def _taken(other: Tenant, gpu: int, owed: set[str]) -> int:
     claim = other.claim(gpu)
-    return max(claim, other.need(gpu)) if other.id in owed and gpu in other.assigned_gpus else claim
+    if other.id in owed and gpu in other.assigned_gpus:
+        return max(claim, other.need(gpu))
+    return claim

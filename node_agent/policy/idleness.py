@@ -1,9 +1,9 @@
-"""When an idle kernel is told, suspended, gives its GPU back, and is ended. Pure: one kernel and
-one moment in, at most one move out.
+"""When the user of an idle kernel is warned, when the kernel is suspended, releases its GPU, and is
+shut down. Pure: one kernel and one moment in, at most one move out.
 
 Two promises hold whatever the rules are and however they change: no step is taken before its time
-without GPU work has passed, and none without an announcement of this very step whose deadline has
-passed, and which was at least `notice_ms` away when it was made. Times are monotonic ms.
+without GPU work has passed, and none without a warning of this very step whose deadline has passed,
+and which was at least `notice_ms` away when it was given. Times are monotonic ms.
 """
 
 from __future__ import annotations
@@ -15,42 +15,40 @@ from jupyter_gpushare.messages import LeaseRules
 
 __all__ = [
     "ORDER",
-    "IdleAction",
     "CancelWarning",
+    "IdleAction",
     "IdleKernel",
     "Move",
-    "Step",
     "SendWarning",
+    "Step",
     "next_move",
 ]
 
 Step = Literal["warn", "suspend", "release", "end"]
 ORDER: Final[dict[str, int]] = {"": 0, "warn": 0, "suspend": 1, "release": 2, "end": 3}
-"""How hard a step is; a milder one is not taken after a harder one."""
+"""How severe a step is; a milder one is not taken after a more severe one."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdleKernel:
-    """One kernel. `since`: its last GPU work; `working`: a cell runs or waits, or the GPU is busy
-    at this moment.
-
-    `done`: the hardest step taken since then. `told`: the step that was announced, for `deadline`
-    (None: without one). `spared`: steps that cannot be taken now (pinned, nothing to save, or no
-    way to save it).
-    """
+    """One kernel. `since`: its last GPU work."""
 
     since: int
     working: bool = False
+    """A cell runs or waits, or the GPU is busy at this moment."""
     done: Step | Literal[""] = ""
-    told: Step | Literal[""] = ""
+    """The most severe step taken since then."""
+    warned: Step | Literal[""] = ""
+    """The step that was announced for `deadline` (None: without one)."""
     deadline: int | None = None
     spared: frozenset[str] = frozenset()
+    """Steps that cannot be taken now (pinned, nothing to save, or no way to save it)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendWarning:
-    """Say what comes: the step at `deadline`; the step `warn` only says that the kernel is idle,
-    and has no deadline.
+    """Announce the step at `deadline`. The step `warn` only says that the kernel is idle, and has
+    no deadline.
     """
 
     step: Step
@@ -75,27 +73,24 @@ Move = SendWarning | IdleAction | CancelWarning
 def next_move(rules: LeaseRules, idle: IdleKernel, now: int, notice_ms: int) -> Move | None:
     """What is to be done at this moment; None: nothing yet."""
     if idle.working:
-        return CancelWarning() if idle.told else None
+        return CancelWarning() if idle.warned else None
     coming = _coming(rules, idle)
     if coming is None:
         return _only_warn(rules, idle, now)
     step, due = coming
-    if idle.told != step:
-        early = (
-            idle.since + rules.idle_warn_ms
-            if rules.idle_warn_ms is not None and not idle.done
-            else due
-        )
-        return (
-            SendWarning(step, max(due, now + notice_ms))
-            if now >= min(early, due - notice_ms)
-            else CancelWarning()
-            if _is_void(idle)
-            else None
-        )
+    if idle.warned != step:
+        if now >= min(_warn_from(rules, idle, due), due - notice_ms):
+            return SendWarning(step, max(due, now + notice_ms))
+        return CancelWarning() if _is_void(idle) else None
     if idle.deadline is None or due > idle.deadline:
-        return CancelWarning()  # the rule was loosened: announced anew when its time comes
+        return CancelWarning()  # the rule was relaxed: announced again when its time comes
     return IdleAction(step) if now >= idle.deadline else None
+
+
+def _warn_from(rules: LeaseRules, idle: IdleKernel, due: int) -> int:
+    if rules.idle_warn_ms is None or idle.done:
+        return due
+    return idle.since + rules.idle_warn_ms
 
 
 def _coming(rules: LeaseRules, idle: IdleKernel) -> tuple[Step, int] | None:
@@ -105,31 +100,26 @@ def _coming(rules: LeaseRules, idle: IdleKernel) -> tuple[Step, int] | None:
         "release": rules.idle_release_ms,
         "end": rules.idle_end_ms,
     }
-    open_ = [
-        (idle.since + time, ORDER[step], step)
-        for step, time in times.items()
-        if time is not None and step not in idle.spared and ORDER[step] > ORDER[idle.done]
-    ]
-    if not open_:
+    possible = []
+    for step, time in times.items():
+        is_next = ORDER[step] > ORDER[idle.done] and step not in idle.spared
+        if time is not None and is_next:
+            possible.append((idle.since + time, ORDER[step], step))
+    if not possible:
         return None
-    due, _, step = min(open_)
+    due, _, step = min(possible)
     return step, due
 
 
 def _only_warn(rules: LeaseRules, idle: IdleKernel, now: int) -> Move | None:
-    """Nothing can be done (any more): it is told once that it is idle, if the rules say so."""
+    """No step is possible (any more): one warning that it is idle, if the rules say so."""
     if _is_void(idle):
         return CancelWarning()
-    if (
-        rules.idle_warn_ms is None
-        or idle.told
-        or idle.done
-        or now - idle.since < rules.idle_warn_ms
-    ):
+    if rules.idle_warn_ms is None or idle.warned or idle.done:
         return None
-    return SendWarning("warn", None)
+    return SendWarning("warn", None) if now - idle.since >= rules.idle_warn_ms else None
 
 
 def _is_void(idle: IdleKernel) -> bool:
-    """Whether a step stands announced that will not come like this."""
-    return idle.told not in ("", "warn")
+    """Whether a step is announced that will not happen as announced."""
+    return idle.warned not in ("", "warn")

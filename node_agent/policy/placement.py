@@ -1,5 +1,5 @@
-"""Which GPUs a lease is assigned: spread new leases, make room by moving the fewest bytes, fall back
-to the scheduler's plan. Pure.
+"""Which GPUs a lease is assigned: spread new leases, make room by moving the fewest bytes, fall
+back to the scheduler's plan. Pure.
 
 The scheduler plans on *planned* GPUs, packed; on the node, leases are spread over *actual* GPUs.
 Invariants: the guarantees on one GPU fit on it, and the scheduler's plan stays a packing that could
@@ -38,7 +38,7 @@ MAX_SETS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class PlacedTenant:
-    """A lease: guarantee per device, its GPUs, its planned GPUs. `resident`: MiB that a move copies."""
+    """A lease: guarantee per device, its GPUs, its planned GPUs. `resident`: MiB to copy."""
 
     id: str
     guarantee: int
@@ -52,8 +52,8 @@ class PlacedTenant:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """A lease that needs GPUs: `guarantee` on each of `devices` GPUs, none smaller than `largest` MiB
-    (the largest part of its saved memory).
+    """A lease that needs GPUs: `guarantee` on each of `devices` GPUs, none smaller than `largest`
+    MiB (the largest part of its saved memory).
     """
 
     id: str
@@ -109,8 +109,8 @@ def spread(
 def land(
     totals: Mapping[int, int], tenants: Sequence[PlacedTenant], request: PlacementRequest
 ) -> PlacementMoves | None:
-    """GPUs for a new lease: free ones if possible, else by the cheapest evacuation, else by the plan;
-    None when the plan does not fit.
+    """GPUs for a new lease: free ones if possible, else by the cheapest evacuation, else by the
+    plan; None when the plan does not fit.
     """
     gpus = spread(totals, tenants, request)
     if gpus is not None:
@@ -222,8 +222,8 @@ def evacuate(
 def converge(
     totals: Mapping[int, int], tenants: Sequence[PlacedTenant], request: PlacementRequest | None
 ) -> PlacementMoves | None:
-    """Every lease goes where the plan says, under the renaming of equally large GPUs that copies the
-    fewest MiB. None when a plan names a GPU that is not there or does not fit.
+    """Every lease goes where the plan says, under the renaming of equally large GPUs that copies
+    the fewest MiB. None when a plan names a GPU that is not there or does not fit.
     """
     planned = [replace(one, assigned_gpus=one.planned) for one in tenants]
     if request is not None:
@@ -300,7 +300,7 @@ def _assign(cost: Sequence[Sequence[int]]) -> list[int]:
 def rebalance(
     totals: Mapping[int, int], tenants: Sequence[PlacedTenant], name: str
 ) -> tuple[int, ...] | None:
-    """GPUs with strictly less guaranteed memory of others, for one lease; None when it has good ones.
+    """GPUs with strictly less guaranteed memory of others, for one lease; None if it has the best.
     The sum of squared loads falls with every such move, so leases cannot move in circles.
     """
     one = next(tenant for tenant in tenants if tenant.id == name)

@@ -1,20 +1,19 @@
-"""The ladder: who gets its place now, who has to make room for it, and how gently. Pure: one moment
-in, the next steps out.
+"""The reclaim ladder: which waiting kernel gets its share now, which kernels make room for it, and
+how gently. Pure: a snapshot in, the next steps out.
 
 Rungs, mildest first: drop caches of idle kernels, suspend idle borrowers, suspend idle kernels
-inside their share, give notice to those who run (or are pinned, or cannot be suspended), and at the
-deadline suspend them or, last, kill. Four rules hold whatever happens:
+inside their share, give notice to running kernels (and to pinned ones, and to those that cannot be
+suspended), and at the deadline suspend them or, last, kill them. Four rules always hold:
 
-* nobody who runs inside its share is touched for another kernel, and nobody is ever killed inside
-  its share for another kernel;
-* the one who asks is never the one who pays;
-* memory is lost (killed) only after a notice whose deadline has passed;
-* one byte is promised once: those who ask are served in the order of asking, each on what the
-  earlier ones leave.
+* no kernel that runs inside its share is reclaimed from for another kernel, and none is killed
+  inside its share for another kernel;
+* a kernel never makes room for itself;
+* memory is lost (a kernel is killed) only after a notice whose deadline has passed;
+* memory is promised once: waiting kernels are served in the order of their requests, each with what
+  the earlier ones leave.
 
-The decision has no memory of its own: notices and copies under way are part of the situation, so
-the same moment gives the same steps, and an agent that was restarted goes on where the last one
-stopped.
+The decision has no state of its own: notices and copies in progress are part of the snapshot, so
+the same snapshot gives the same steps, and a restarted agent continues where the last one stopped.
 """
 
 from __future__ import annotations
@@ -23,263 +22,177 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from .reclaim_steps import (
+    AdmitStep,
+    CancelNoticeStep,
+    DropCachesStep,
+    KillStep,
+    NoticeStep,
+    ReclaimDecision,
+    ReleaseStep,
+    Step,
+    SuspendStep,
+    WaitStep,
+)
 from .snapshot import NodeSnapshot, Tenant
 
-__all__ = [
-    "AdmitStep",
-    "ReclaimDecision",
-    "DropCachesStep",
-    "KillStep",
-    "ReleaseStep",
-    "NoticeStep",
-    "CancelNoticeStep",
-    "Step",
-    "SuspendStep",
-    "WaitStep",
-    "decide",
-]
+__all__ = ["CACHES_MS", "decide"]
 
 CACHES_MS: Final = 250
-"""Time for an idle kernel to give cached memory back before it is suspended: what the kernel takes
-at most (`kernel.frameworks`), so that it is never suspended in the middle of it, and inside the 300
-ms that a reclaim may cost.
+"""Time for an idle kernel to drop its caches before it is suspended: the longest time that
+`kernel.frameworks` needs, so that it is never suspended halfway, and inside the 300 ms that a
+reclaim may take.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class AdmitStep:
-    """Its place is free: bring its image back if it has one, and let it run."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class WaitStep:
-    """Not yet. `blockers`: who is in the way; `until`: when something happens by itself, None when
-    nobody can say.
-    """
-
-    id: str
-    blockers: tuple[str, ...]
-    until: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class DropCachesStep:
-    """Ask an idle kernel for its caches; it has until `deadline`."""
-
-    id: str
-    deadline: int
-
-
-@dataclass(frozen=True, slots=True)
-class SuspendStep:
-    """Move its memory to the host. `asker`: for whom; its own id when it has to move house; "" for
-    the scheduler.
-    """
-
-    id: str
-    asker: str
-
-
-@dataclass(frozen=True, slots=True)
-class NoticeStep:
-    """Tell its owner: at `deadline` `take` MiB go to `asker` ("" for the scheduler)."""
-
-    id: str
-    deadline: int
-    take: int
-    asker: str
-
-
-@dataclass(frozen=True, slots=True)
-class CancelNoticeStep:
-    """The notice is void: nobody needs the memory any more."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class KillStep:
-    """End its processes: it could not be suspended and its deadline has passed."""
-
-    id: str
-    asker: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseStep:
-    """An evicted or returned lease holds nothing any more."""
-
-    id: str
-
-
-Step = (
-    AdmitStep
-    | WaitStep
-    | DropCachesStep
-    | SuspendStep
-    | NoticeStep
-    | CancelNoticeStep
-    | KillStep
-    | ReleaseStep
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ReclaimDecision:
-    """Steps in the order of doing, and the next moment at which the same situation may give others."""
-
-    steps: tuple[Step, ...]
-    deadline: int | None
 
 
 @dataclass(slots=True)
 class _PlannedMemory:
-    """Who may count on what, while one decision is made."""
+    """Claims on memory while one decision is made."""
 
     snapshot: NodeSnapshot
     now: int
     claims: dict[int, dict[str, int]] = field(default_factory=dict)
+    """MiB per GPU and kernel that others cannot have."""
     chosen: set[str] = field(default_factory=set)
+    """Kernels that leave, or whose memory is promised to another one."""
     admitted: set[str] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
     deadlines: list[int] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        for gpu in self.snapshot.totals:
+            claims = {one.id: one.claim(gpu) for one in self.snapshot.tenants}
+            self.claims[gpu] = {name: mib for name, mib in claims.items() if mib}
+
     def short(self, one: Tenant, gpu: int) -> int:
-        """How much is missing for it on this GPU."""
+        """How much it lacks on this GPU."""
         others = sum(mib for name, mib in self.claims[gpu].items() if name != one.id)
-        return (
-            one.need(gpu) + others + self.snapshot.lagging.get(gpu, 0) - self.snapshot.totals[gpu]
-        )
+        lagging = self.snapshot.lagging.get(gpu, 0)
+        return one.need(gpu) + others + lagging - self.snapshot.totals[gpu]
 
-    def is_there(self, one: Tenant) -> bool:
-        """Whether its need fits beside what the others really hold now: memory that is only
-        promised has not been given back yet.
+    def has_room(self, one: Tenant) -> bool:
+        """Whether its need fits beside what the others hold now: promised memory may not have been
+        freed yet.
         """
-        return all(
-            one.need(gpu) + self._really_taken(gpu, one) <= self.snapshot.totals[gpu]
-            for gpu in one.assigned_gpus
-        )
+        for gpu in one.assigned_gpus:
+            if one.need(gpu) + self._held_by_others(gpu, one) > self.snapshot.totals[gpu]:
+                return False
+        return True
 
-    def _really_taken(self, gpu: int, one: Tenant) -> int:
-        others = [other for other in self.snapshot.tenants if other.id != one.id]
-        lag = self.snapshot.lagging.get(gpu, 0)
-        return lag + sum(
-            other.need(gpu)
-            if other.id in self.admitted and gpu in other.assigned_gpus
-            else other.holds(gpu)
-            for other in others
-        )
+    def _held_by_others(self, gpu: int, one: Tenant) -> int:
+        held = self.snapshot.lagging.get(gpu, 0)
+        for other in self.snapshot.tenants:
+            if other.id == one.id:
+                continue
+            counts_fully = other.id in self.admitted and gpu in other.assigned_gpus
+            held += other.need(gpu) if counts_fully else other.holds(gpu)
+        return held
 
-    def take(self, victim: Tenant) -> None:
-        """What it holds is promised to somebody else now."""
+    def promise(self, victim: Tenant) -> None:
+        """What it holds is promised to another kernel."""
         self.chosen.add(victim.id)
         for claims in self.claims.values():
             claims.pop(victim.id, None)
 
-    def until(self, deadline: int) -> None:
-        """Look again at this moment."""
+    def look_again(self, deadline: int) -> None:
+        """Decide again at this time."""
         self.deadlines.append(deadline)
 
 
 def decide(snapshot: NodeSnapshot, now: int) -> ReclaimDecision:
-    """The next steps for everyone. Ties go to the one who asked first, then to the id."""
-    snapshot = replace(snapshot, tenants=tuple(sorted(snapshot.tenants, key=lambda one: one.id)))
-    planned = _PlannedMemory(snapshot, now)
-    for gpu in snapshot.totals:
-        planned.claims[gpu] = {
-            one.id: claim for one in snapshot.tenants if (claim := one.claim(gpu))
-        }
-    for one in snapshot.tenants:
-        if one.evict or one.gives_up:
-            _release(planned, one)
-    asking = [
-        one
-        for one in snapshot.tenants
-        if one.wants_since is not None and one.assigned_gpus and not (one.evict or one.gives_up)
-    ]
-    for one in sorted(asking, key=lambda o: (o.wants_since or 0, o.id)):
-        _serve(planned, one)
-    for one in snapshot.tenants:
+    """The next steps. Ties go to the earlier request, then to the lower id."""
+    tenants = tuple(sorted(snapshot.tenants, key=lambda one: one.id))
+    planned = _PlannedMemory(replace(snapshot, tenants=tenants), now)
+    for one in tenants:
+        if one.is_leaving():
+            _leave(planned, one)
+    waiting = [one for one in tenants if one.wants_since is not None and one.assigned_gpus]
+    for one in sorted(waiting, key=lambda one: (one.wants_since or 0, one.id)):
+        if not one.is_leaving():
+            _serve(planned, one)
+    for one in tenants:
         if one.notice is not None and one.id not in planned.chosen and one.transit is None:
             planned.steps.append(CancelNoticeStep(one.id))
     return ReclaimDecision(tuple(planned.steps), min(planned.deadlines, default=None))
 
 
-def _release(planned: _PlannedMemory, one: Tenant) -> None:
-    """An evicted lease leaves by the ladder too, its share counting for nothing; its owner's own
-    wish needs no notice.
+# ---- leases that leave ---------------------------------------------------------------------------
+
+
+def _leave(planned: _PlannedMemory, one: Tenant) -> None:
+    """An evicted lease leaves by the same rungs, without a share; a lease that its user returned
+    needs no notice.
     """
     planned.chosen.add(one.id)
     if one.transit is not None:
         return
-    holds = any(one.held.values())
-    if not holds and (one.gives_up or not one.running or one.suspended or _is_due(planned, one)):
+    if not any(one.held.values()) and _may_release(planned, one):
         planned.steps.append(ReleaseStep(one.id))
     elif one.gives_up and one.suspendable:
         planned.steps.append(SuspendStep(one.id, one.id))
     elif one.gives_up:
-        planned.chosen.discard(
-            one.id
-        )  # it cannot be saved: it stays until somebody needs the memory, and has a notice then
+        # it cannot be saved: it stays until the memory is needed, and gets a notice then
+        planned.chosen.discard(one.id)
         _keep_notice(planned, one)
     else:
         _press(planned, one, "", sum(one.held.values()))
 
 
+def _may_release(planned: _PlannedMemory, one: Tenant) -> bool:
+    """A running cell of an evicted lease has until the deadline of its notice."""
+    is_due = one.notice is not None and planned.now >= one.notice
+    return one.gives_up or not one.running or one.suspended or is_due
+
+
 def _keep_notice(planned: _PlannedMemory, one: Tenant) -> None:
-    if one.notice is not None and not any(
-        o.wants_since is not None for o in planned.snapshot.tenants
-    ):
+    waits = any(other.wants_since is not None for other in planned.snapshot.tenants)
+    if one.notice is not None and not waits:
         planned.chosen.add(one.id)
 
 
-def _is_due(planned: _PlannedMemory, one: Tenant) -> bool:
-    if one.notice is None:
-        return False
-    return planned.now >= one.notice
+# ---- kernels that wait ---------------------------------------------------------------------------
 
 
 def _serve(planned: _PlannedMemory, one: Tenant) -> None:
-    if (
-        one.transit is not None or one.id in planned.chosen
-    ):  # it is being copied, or has just been chosen to make room for an earlier one
+    if one.transit is not None or one.id in planned.chosen:
+        # it is being copied, or makes room for an earlier request
         planned.steps.append(WaitStep(one.id, (), None))
         return
     if one.is_away():
-        _bring_home(planned, one)
+        _move_to_assigned(planned, one)
         return
     victims: list[Tenant] = []
     pending: list[str] = []
     for gpu in one.assigned_gpus:
-        found = _cover(planned, one, gpu, victims, pending)
-        if not found:
+        if not _cover(planned, one, gpu, victims, pending):
             _block(planned, one)
             return
     for gpu in one.assigned_gpus:
         planned.claims[gpu][one.id] = one.need(gpu)
-    if not victims and not pending:
-        there = planned.is_there(one)
-        planned.steps.append(AdmitStep(one.id) if there else WaitStep(one.id, (), None))
-        planned.admitted |= {one.id} if there else set()
-        return
+    if victims or pending:
+        _reclaim(planned, one, victims, pending)
+    elif planned.has_room(one):
+        planned.steps.append(AdmitStep(one.id))
+        planned.admitted.add(one.id)
+    else:
+        planned.steps.append(WaitStep(one.id, (), None))
+
+
+def _reclaim(
+    planned: _PlannedMemory, one: Tenant, victims: list[Tenant], pending: list[str]
+) -> None:
     for victim in victims:
         _press(planned, victim, one.id, _demand(planned, one, victim))
-        planned.take(victim)
-    given = [
-        step.deadline
-        for step in planned.steps
-        if isinstance(step, NoticeStep) and step.asker == one.id
-    ]
-    ends = given + [victim.notice for victim in victims if victim.notice is not None]
-    planned.steps.append(
-        WaitStep(one.id, tuple(v.id for v in victims) + tuple(pending), max(ends, default=None))
-    )
+        planned.promise(victim)
+    ends = [victim.notice for victim in victims if victim.notice is not None]
+    notices = [step for step in planned.steps if isinstance(step, NoticeStep)]
+    ends += [step.deadline for step in notices if step.asker == one.id]
+    blockers = tuple(victim.id for victim in victims) + tuple(pending)
+    planned.steps.append(WaitStep(one.id, blockers, max(ends, default=None)))
 
 
-def _bring_home(planned: _PlannedMemory, one: Tenant) -> None:
-    """It holds memory elsewhere: save it first, its image follows. One that cannot be saved runs
+def _move_to_assigned(planned: _PlannedMemory, one: Tenant) -> None:
+    """It holds memory on other GPUs: save it first, then restore it. One that cannot be saved runs
     where it is until it has to leave.
     """
     if one.suspendable and not one.running:
@@ -290,17 +203,15 @@ def _bring_home(planned: _PlannedMemory, one: Tenant) -> None:
 
 
 def _block(planned: _PlannedMemory, one: Tenant) -> None:
-    """What is missing is held by kernels that run inside their share: nothing to do but wait, its
-    own share stays reserved.
+    """What it lacks is held by kernels that run inside their share: it can only wait; its own share
+    stays reserved.
     """
     blockers: list[str] = []
     for gpu in one.assigned_gpus:
         claims = planned.claims[gpu]
-        blockers += [
-            name
-            for name, mib in sorted(claims.items())
-            if mib and name != one.id and name not in blockers
-        ]
+        for name, mib in sorted(claims.items()):
+            if mib and name != one.id and name not in blockers:
+                blockers.append(name)
         claims[one.id] = max(one.holds(gpu), one.guarantee)
     planned.steps.append(WaitStep(one.id, tuple(blockers), None))
 
@@ -308,52 +219,51 @@ def _block(planned: _PlannedMemory, one: Tenant) -> None:
 def _cover(
     planned: _PlannedMemory, one: Tenant, gpu: int, victims: list[Tenant], pending: list[str]
 ) -> bool:
-    """Add those who make room for `one` on this GPU to `victims`; False when even all of them are
-    not enough.
+    """Add the kernels that make room on this GPU to `victims`, and memory that is being freed
+    already to `pending`. False when even all of them are not enough.
     """
-    short = planned.short(one, gpu) - sum(planned.claims[gpu].get(v.id, 0) for v in victims)
-    lag = planned.snapshot.lagging.get(gpu, 0) - planned.snapshot.stuck.get(gpu, 0)
-    if short > 0 and lag > 0:  # as good as free: the driver only has to say so
-        short -= lag
-        pending.append("")
-    for other in planned.snapshot.tenants:
-        leaving = other.transit == "out" and not other.stuck
-        if (
-            short > 0
-            and leaving
-            and other.id in planned.claims[gpu]
-            and other.id != one.id
-            and other.id not in planned.chosen
-        ):
-            short -= planned.claims[gpu].get(other.id, 0)
-            pending.append(other.id)
-    for rung in _rungs(planned, one, gpu, {v.id for v in victims}):
+    claims = planned.claims[gpu]
+    short = planned.short(one, gpu) - sum(claims.get(victim.id, 0) for victim in victims)
+    short -= _freed_soon(planned, one, gpu, short, pending)
+    for rung in _rungs(planned, one, gpu, {victim.id for victim in victims}):
         while short > 0 and rung:
             victim = _pick(rung, gpu, short)
             rung.remove(victim)
             victims.append(victim)
-            short -= planned.claims[gpu].get(victim.id, 0)
+            short -= claims.get(victim.id, 0)
     return short <= 0
+
+
+def _freed_soon(
+    planned: _PlannedMemory, one: Tenant, gpu: int, short: int, pending: list[str]
+) -> int:
+    """MiB of ended processes and of kernels that are being suspended, as far as needed."""
+    claims, freed = planned.claims[gpu], 0
+    lagging = planned.snapshot.lagging.get(gpu, 0) - planned.snapshot.stuck.get(gpu, 0)
+    if short > 0 and lagging > 0:  # free as soon as the driver says so
+        freed += lagging
+        pending.append("")
+    for other in planned.snapshot.tenants:
+        is_saved = other.transit == "out" and not other.stuck and other.id in claims
+        if short > freed and is_saved and other.id not in planned.chosen | {one.id}:
+            freed += claims[other.id]
+            pending.append(other.id)
+    return freed
 
 
 def _rungs(
     planned: _PlannedMemory, one: Tenant, gpu: int, taken: set[str]
 ) -> Iterator[list[Tenant]]:
-    """Candidates by rung: idle borrowers, idle in their share, those to be warned and suspended,
-    those to be warned and killed.
+    """Candidates by rung: idle borrowers, idle kernels in their share, those to be notified and
+    suspended, those to be notified and killed.
     """
     rungs: tuple[list[Tenant], ...] = ([], [], [], [])
+    excluded = taken | planned.chosen | {one.id}
     for other in planned.snapshot.tenants:
-        if (
-            other.id == one.id
-            or other.id in taken
-            or other.id in planned.chosen
-            or other.transit is not None
-            or not other.holds(gpu)
-        ):
+        if other.id in excluded or other.transit is not None or not other.holds(gpu):
             continue
-        at_rest = not other.running and not other.pinned
-        if other.suspendable and at_rest and other.wants_since is None:
+        is_idle = not other.running and not other.pinned and other.wants_since is None
+        if other.suspendable and is_idle:
             rungs[0 if other.borrowed(gpu) else 1].append(other)
         elif other.borrowed(gpu):
             rungs[2 if other.suspendable else 3].append(other)
@@ -361,53 +271,49 @@ def _rungs(
 
 
 def _pick(rung: list[Tenant], gpu: int, short: int) -> Tenant:
-    """Whoever was warned already, else the smallest that is enough alone, else the largest; then
+    """One that was notified already, else the smallest that is enough alone, else the largest; then
     the longest idle; then by id.
     """
 
     def order(other: Tenant) -> tuple[bool, bool, int, int, str]:
         held = other.holds(gpu)
         enough = held >= short
-        return (
-            other.notice is None,
-            not enough,
-            held if enough else -held,
-            other.idle_since,
-            other.id,
-        )
+        size = held if enough else -held
+        return (other.notice is None, not enough, size, other.idle_since, other.id)
 
     return min(rung, key=order)
 
 
 def _demand(planned: _PlannedMemory, one: Tenant, victim: Tenant) -> int:
-    """How much of what the victim borrowed the asker lacks, for the words of a notice."""
-    return sum(
-        max(0, min(victim.borrowed(gpu), planned.short(one, gpu))) for gpu in one.assigned_gpus
-    ) or sum(victim.held.values())
+    """How much of the victim's borrowed memory the other kernel lacks, for the text of a notice."""
+    take = 0
+    for gpu in one.assigned_gpus:
+        take += max(0, min(victim.borrowed(gpu), planned.short(one, gpu)))
+    return take or sum(victim.held.values())
 
 
 def _press(planned: _PlannedMemory, victim: Tenant, asker: str, take: int) -> None:
-    """The next rung for one victim. Warned victims are left alone until their deadline."""
-    warned = victim.running and not victim.suspended or victim.pinned or not victim.suspendable
-    if not warned and victim.has_caches and victim.caches is None:
-        planned.steps.append(DropCachesStep(victim.id, planned.now + CACHES_MS))
-        planned.until(planned.now + CACHES_MS)
-    elif (
-        not warned
-        and victim.has_caches
-        and victim.caches is not None
-        and planned.now < victim.caches
-    ):
-        planned.until(victim.caches)
-    elif not warned:
-        planned.steps.append(SuspendStep(victim.id, asker))
+    """The next rung for one victim. Nothing more happens between a notice and its deadline."""
+    if not victim.needs_notice():
+        _press_idle(planned, victim, asker)
     elif victim.notice is None:
         deadline = planned.now + victim.notice_ms
         planned.steps.append(NoticeStep(victim.id, deadline, take, asker))
-        planned.until(deadline)
+        planned.look_again(deadline)
     elif planned.now < victim.notice:
-        planned.until(victim.notice)
+        planned.look_again(victim.notice)
     elif victim.suspendable:
         planned.steps.append(SuspendStep(victim.id, asker))
     else:
         planned.steps.append(KillStep(victim.id, asker))
+
+
+def _press_idle(planned: _PlannedMemory, victim: Tenant, asker: str) -> None:
+    if victim.has_caches and victim.caches is None:
+        deadline = planned.now + CACHES_MS
+        planned.steps.append(DropCachesStep(victim.id, deadline))
+        planned.look_again(deadline)
+    elif victim.has_caches and victim.caches is not None and planned.now < victim.caches:
+        planned.look_again(victim.caches)
+    else:
+        planned.steps.append(SuspendStep(victim.id, asker))

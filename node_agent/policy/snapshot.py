@@ -1,9 +1,9 @@
-"""What the pure files decide on: one moment of the node, frozen. Amounts are MiB, times are
-monotonic ms, GPUs are indexes.
+"""What the policy decides on: one moment of the node, frozen. Amounts are MiB, times are monotonic
+ms, GPUs are indexes.
 
-Two places matter for every kernel. `assigned_gpus`: where its lease belongs (placement decides it). `held`:
-where its memory is right now. They differ while a kernel is being moved; what it holds outside its
-home is nobody's share and goes first.
+Two places matter for every kernel: the GPUs that its lease is assigned to, and the GPUs where it
+holds memory now. They differ while a kernel is being moved; memory on GPUs that it is not assigned
+to belongs to no share and is reclaimed first.
 """
 
 from __future__ import annotations
@@ -12,69 +12,78 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Tenant", "NodeSnapshot"]
+__all__ = ["NodeSnapshot", "Tenant"]
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """One kernel that has a lease, or still holds memory without one.
-
-    `guarantee` and `limit` are per device. `image` is per device ordinal, in host memory.
-    `running`: a cell runs (also one that stands still because the kernel is suspended).
-    `wants_since`: it asks for its place now: a cell at the gate, a cell that stands still, or a
-    lease that moves in; None when it asks for nothing. `transit`: a copy is under way, `out` of or
-    `in`to its GPU. `evict`: the scheduler wants the lease back; `gives_up`: its owner gave the
-    lease back. `caches`: when an idle kernel's time to drop its caches is over; None: not asked.
-    `notice`: the deadline that its owner was told. `stuck`: it was ended long ago and still holds
-    its memory: nobody counts on that.
-    """
+    """One kernel that has a lease, or still holds memory without one."""
 
     id: str
     guarantee: int = 0
+    """Per device, as `limit`."""
     limit: int = 0
     assigned_gpus: tuple[int, ...] = ()
     held: Mapping[int, int] = field(default_factory=dict)
+    """Memory per GPU."""
     image: tuple[int, ...] = ()
+    """Saved in host memory, per device ordinal."""
     running: bool = False
+    """A cell runs, also one that waits in the driver because the memory is saved."""
     suspended: bool = False
     suspendable: bool = True
     pinned: bool = False
     transit: Literal["out", "in"] | None = None
+    """A copy is in progress: `out` of its GPUs, or `in`."""
     wants_since: int | None = None
+    """Since when it asks for its GPUs: a cell at the gate, a cell that waits in the driver, or a
+    lease that moves in; None: it does not.
+    """
     evict: bool = False
+    """The scheduler wants the lease back."""
     gives_up: bool = False
+    """Its user returned the lease."""
     caches: int | None = None
+    """Until when it may drop its caches; None: it was not asked to."""
     has_caches: bool = False
     notice: int | None = None
+    """The deadline that its user was notified of."""
     notice_ms: int = 30_000
     idle_since: int = 0
     stuck: bool = False
+    """It was ended long ago and still holds its memory: nothing counts on that memory."""
+
+    def is_leaving(self) -> bool:
+        """Whether its lease is being given back."""
+        return self.evict or self.gives_up
+
+    def needs_notice(self) -> bool:
+        """Whether memory may be taken from it only after a notice."""
+        return (self.running and not self.suspended) or self.pinned or not self.suspendable
 
     def holds(self, gpu: int) -> int:
         """Memory on this GPU."""
         return self.held.get(gpu, 0)
 
     def share(self, gpu: int) -> int:
-        """What nobody may take from it on this GPU against its will, while its cell runs."""
-        return (
-            self.guarantee if gpu in self.assigned_gpus and not (self.evict or self.gives_up) else 0
-        )
+        """Memory on this GPU that cannot be taken from it while its cell runs."""
+        return self.guarantee if gpu in self.assigned_gpus and not self.is_leaving() else 0
 
     def borrowed(self, gpu: int) -> int:
-        """What it holds above its share on this GPU."""
+        """Memory above its share on this GPU."""
         return max(0, self.holds(gpu) - self.share(gpu))
 
     def need(self, gpu: int) -> int:
-        """What must be its own on one of its home GPUs before its cell may run: its share, or more
-        when it has more to bring back.
+        """Memory that it must have on one of its assigned GPUs before its cell may run: its share,
+        or more when it has more to restore.
         """
         ordinal = self.assigned_gpus.index(gpu)
         image = self.image[ordinal] if ordinal < len(self.image) else 0
         return max(self.guarantee, self.holds(gpu) + image)
 
     def claim(self, gpu: int) -> int:
-        """What others cannot have on this GPU now: what it holds; its whole share while its cell
-        runs; all of its need on its way in.
+        """Memory on this GPU that others cannot have now: what it holds; its whole share while its
+        cell runs; all of its need while it is being restored.
         """
         if self.transit == "in" and gpu in self.assigned_gpus:
             return max(self.holds(gpu), self.need(gpu))
@@ -83,14 +92,14 @@ class Tenant:
         return self.holds(gpu)
 
     def is_away(self) -> bool:
-        """Whether it holds memory on a GPU that is not its home."""
+        """Whether it holds memory on a GPU that it is not assigned to."""
         return any(mib and gpu not in self.assigned_gpus for gpu, mib in self.held.items())
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """The node at one moment: the size of every GPU, and everyone on it. `lagging`: memory per GPU
-    that should be free but is not yet; `stuck`: the part of it that nobody counts on any more.
+    """The node at one moment: the size of every GPU, and all tenants. `lagging`: memory per GPU
+    that should be free but is not yet; `stuck`: the part of it that nothing counts on any more.
     """
 
     totals: Mapping[int, int]
@@ -98,6 +107,6 @@ class NodeSnapshot:
     lagging: Mapping[int, int] = field(default_factory=dict)
     stuck: Mapping[int, int] = field(default_factory=dict)
 
-    def of(self, name: str) -> Tenant:
-        """The occupant with this id."""
-        return next(tenant for tenant in self.tenants if tenant.id == name)
+    def tenant(self, name: str) -> Tenant:
+        """The tenant with this id."""
+        return next(one for one in self.tenants if one.id == name)

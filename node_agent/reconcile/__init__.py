@@ -1,7 +1,9 @@
 """Brings the node to the state that the plan asks for.
 
-`reconciler` observes, decides and applies. `leases` assigns GPUs, `lifecycle` follows kernels and
-`process_groups` their processes, `memory_mover` copies GPU memory, `idle_culler` applies the idle
-rule, `batch` runs commands, `usage_sampler` meters, `watchdog` finds stuck kernels, `wait_text`
-says why a cell waits.
+`reconciler` is the loop: `observe` reads the devices, `decide` takes the snapshot for the policy,
+`apply` and `apply_caps` carry out its decision. `leases` assigns GPUs, `attachment` attaches
+kernels to them, `cell_admission` answers waiting cells and `wait_text` says why they wait.
+`lifecycle` follows kernels and `process_groups` their processes, `memory_mover` copies GPU memory,
+`idle_culler` applies the idle rule, `watchdog` finds blocked kernels, `usage_sampler` meters.
+`batch` runs commands (`command_run`, `command_start`).
 """

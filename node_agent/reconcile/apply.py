@@ -7,7 +7,7 @@ from functools import partial
 
 from jupyter_gpushare.messages import DropCaches, NoticeEnded, NoticeGiven, stamp
 
-from ..policy.reclaim_ladder import (
+from ..policy.reclaim_steps import (
     AdmitStep,
     CancelNoticeStep,
     DropCachesStep,

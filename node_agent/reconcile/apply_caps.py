@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..policy.caps import caps
-from ..policy.reclaim_ladder import AdmitStep, ReclaimDecision, WaitStep
+from ..policy.reclaim_steps import AdmitStep, ReclaimDecision, WaitStep
 from ..policy.snapshot import NodeSnapshot
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime

@@ -1,5 +1,5 @@
-"""Applies the idle rule: finds idle kernels, warns their users, saves memory, releases leases, shuts
-kernels down. `policy.idleness` decides when.
+"""Applies the idle rule: finds idle kernels, warns their users, saves memory, releases leases and
+shuts kernels down. `policy.idleness` decides when.
 
 A kernel whose cells do not ask at the gate (another language) is left alone: the agent cannot see
 it work and must not call it idle. The next cell of a kernel whose lease was released requests it

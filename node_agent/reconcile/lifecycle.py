@@ -146,7 +146,7 @@ class KernelLifecycle:
             self._node.wake()
 
     def server_lost(self, server: str) -> None:
-        """A disconnected server launches nothing: its starting kernels have the usual grace time."""
+        """A disconnected server launches nothing: its kernels have the usual grace time."""
         for kernel in self._node.kernels.values():
             if kernel.registration.server == server:
                 kernel.process.starting = False

@@ -1,5 +1,5 @@
-"""Copies between GPU and host memory: suspend, resume, recover. Each runs in a thread, one at a time
-per kernel, within the host's memory.
+"""Copies between GPU and host memory: suspend, resume, recover. Each runs in a thread, one at a
+time per kernel, within the host's memory.
 
 The event loop only starts a copy and is notified of its end. The devices undo what fails; here a
 failure becomes a pause before the next try, or the note that this kernel cannot be saved, and then

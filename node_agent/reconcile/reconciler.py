@@ -19,7 +19,8 @@ import asyncio
 import contextlib
 
 from ..devices.base.model import DevicesBusy
-from ..policy.reclaim_ladder import AdmitStep, ReclaimDecision, ReleaseStep, decide
+from ..policy.reclaim_ladder import decide
+from ..policy.reclaim_steps import AdmitStep, ReclaimDecision, ReleaseStep
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
 from ..state.publisher import StatePublisher

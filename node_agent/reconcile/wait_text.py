@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..policy.reclaim_ladder import WaitStep
+from ..policy.reclaim_steps import WaitStep
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime
 

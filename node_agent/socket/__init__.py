@@ -1,1 +1,1 @@
-"""The unix socket of this machine (`socket_server`) and how kernels authenticate (`kernel_tokens`)."""
+"""The unix socket (`socket_server`) and how kernels authenticate (`kernel_tokens`)."""

@@ -41,30 +41,30 @@ from ..system.run_directory import prepare_public_directory
 __all__ = ["SocketServer", "SocketConnection", "SocketListener"]
 
 HELLO: Final[Any] = KernelHello | ServerHello
-HELLO_S: Final = 5.0
-LONGEST_PATH: Final = 107
+HELLO_TIMEOUT_S: Final = 5.0
+MAX_PATH_BYTES: Final = 107
 """What the operating system has room for."""
 CLOSE_S: Final = 1.0
-LONGEST_LINE: Final = {"kernel": 1 << 18, "server": 8 << 20}
-LONGEST_BACKLOG: Final = 8 << 20
+MAX_LINE_BYTES: Final = {"kernel": 1 << 18, "server": 8 << 20}
+MAX_BACKLOG_BYTES: Final = 8 << 20
 """Bytes that a peer may leave unread before it is cut off."""
-MOST_LINES: Final = 4096
+MAX_LINES_PER_S: Final = 4096
 """That one user may say in a second before they are slowed down."""
-MOST_CONNECTIONS: Final = 1024
+MAX_CONNECTIONS: Final = 1024
 """Of one user, when there are others."""
-BURST: Final = 256
+LINES_PER_TURN: Final = 256
 """Lines handled in one go before others have their turn."""
 
 
 class SocketListener(Protocol):
     """What the socket hands on. `greet_*` return why a peer is refused, or None."""
 
-    def greet_kernel(self, hello: KernelHello, line: SocketConnection) -> str | None: ...
-    def greet_server(self, hello: ServerHello, line: SocketConnection) -> str | None: ...
+    def greet_kernel(self, hello: KernelHello, connection: SocketConnection) -> str | None: ...
+    def greet_server(self, hello: ServerHello, connection: SocketConnection) -> str | None: ...
     def from_kernel(self, kernel_id: str, body: FromKernel) -> None: ...
     def from_server(self, server: str, uid: int, body: FromServer) -> None: ...
-    def lost_kernel(self, kernel_id: str, line: SocketConnection) -> None: ...
-    def lost_server(self, server: str, line: SocketConnection) -> None: ...
+    def lost_kernel(self, kernel_id: str, connection: SocketConnection) -> None: ...
+    def lost_server(self, server: str, connection: SocketConnection) -> None: ...
 
 
 class SocketConnection:
@@ -86,7 +86,7 @@ class SocketConnection:
         transport = self._writer.transport
         if transport.is_closing():
             return False
-        if transport.get_write_buffer_size() > LONGEST_BACKLOG:
+        if transport.get_write_buffer_size() > MAX_BACKLOG_BYTES:
             log.warning("process %d does not read what it is told: cut off", self.pid)
             transport.abort()
             return False
@@ -106,33 +106,33 @@ class SocketServer:
     ) -> None:
         self._path, self._listener, self._for_all = path, listener, for_all
         self._connections: Counter[int] = Counter()
-        self._paces: dict[int, _RateLimit] = {}
+        self._rates: dict[int, _RateLimit] = {}
         self._server: asyncio.Server | None = None
-        self._conversations: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.kernels: dict[str, SocketConnection] = {}
         self.servers: dict[str, SocketConnection] = {}
 
     async def start(self) -> None:
         """Listen. A socket that a dead agent left is replaced; a living agent's is not."""
-        if len(os.fsencode(self._path)) > LONGEST_PATH:
+        if len(os.fsencode(self._path)) > MAX_PATH_BYTES:
             raise InvalidInput(
-                f"a unix socket's path has at most {LONGEST_PATH} bytes; choose a shorter one",
+                f"a unix socket's path has at most {MAX_PATH_BYTES} bytes; choose a shorter one",
                 field=str(self._path),
             )
         if self._for_all:
             prepare_public_directory(self._path.parent)
         else:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await self._make_way()
+        await self._remove_stale_socket()
         before = os.umask(0o111 if self._for_all else 0o177)
         try:
             self._server = await asyncio.start_unix_server(
-                self._accepted, self._path, limit=LONGEST_LINE["server"]
+                self._accepted, self._path, limit=MAX_LINE_BYTES["server"]
             )
         finally:
             os.umask(before)
 
-    async def _make_way(self) -> None:
+    async def _remove_stale_socket(self) -> None:
         if not self._path.exists():
             return
         try:
@@ -148,26 +148,26 @@ class SocketServer:
         """Close every line; kernels connect again when an agent is back."""
         if self._server is not None:
             self._server.close()
-        for task in list(self._conversations):
+        for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._conversations, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
             self._path.unlink(missing_ok=True)
 
     def to_kernel(self, kernel_id: str, body: ToKernel) -> bool:
         """False when it is not connected."""
-        line = self.kernels.get(kernel_id)
-        return line is not None and line.send(body)
+        connection = self.kernels.get(kernel_id)
+        return connection is not None and connection.send(body)
 
     def to_server(self, server: str, body: ToServer) -> bool:
         """False when it is not connected."""
-        line = self.servers.get(server)
-        return line is not None and line.send(body)
+        connection = self.servers.get(server)
+        return connection is not None and connection.send(body)
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._conversations.add(task)
+        self._tasks.add(task)
         try:
             await self._converse(reader, SocketConnection(writer))
         except (
@@ -181,97 +181,103 @@ class SocketServer:
         except asyncio.CancelledError:
             pass  # the agent stops
         finally:
-            self._conversations.discard(task)
+            self._tasks.discard(task)
             writer.close()
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await writer.wait_closed()
             writer.transport.abort()  # a peer that does not read would keep the line open for ever
 
-    async def _converse(self, reader: asyncio.StreamReader, line: SocketConnection) -> None:
-        if line.uid != os.getuid() and not self._for_all:
-            log.warning("process %d of user %d may not talk to this agent", line.pid, line.uid)
-            return
-        if self._for_all and self._connections[line.uid] >= MOST_CONNECTIONS:
+    async def _converse(self, reader: asyncio.StreamReader, connection: SocketConnection) -> None:
+        if connection.uid != os.getuid() and not self._for_all:
             log.warning(
-                "process %d: user %d has %d connections already",
-                line.pid,
-                line.uid,
-                MOST_CONNECTIONS,
+                "process %d of user %d may not talk to this agent", connection.pid, connection.uid
             )
             return
-        self._connections[line.uid] += 1
+        if self._for_all and self._connections[connection.uid] >= MAX_CONNECTIONS:
+            log.warning(
+                "process %d: user %d has %d connections already",
+                connection.pid,
+                connection.uid,
+                MAX_CONNECTIONS,
+            )
+            return
+        self._connections[connection.uid] += 1
         try:
-            await self._introduced(reader, line)
+            await self._authenticate(reader, connection)
         finally:
-            self._connections[line.uid] -= 1
-            if not self._connections[line.uid]:
-                del self._connections[line.uid]
-                self._paces.pop(line.uid, None)
+            self._connections[connection.uid] -= 1
+            if not self._connections[connection.uid]:
+                del self._connections[connection.uid]
+                self._rates.pop(connection.uid, None)
 
-    async def _introduced(self, reader: asyncio.StreamReader, line: SocketConnection) -> None:
-        async with asyncio.timeout(HELLO_S):
+    async def _authenticate(
+        self, reader: asyncio.StreamReader, connection: SocketConnection
+    ) -> None:
+        async with asyncio.timeout(HELLO_TIMEOUT_S):
             first = await reader.readline()
-        if len(first) > LONGEST_LINE["kernel"]:
+        if len(first) > MAX_LINE_BYTES["kernel"]:
             return
         try:
             hello: KernelHello | ServerHello = decode(HELLO, first)
         except GpuShareError as error:
-            log.warning("process %d does not introduce itself: %s", line.pid, error)
+            log.warning("process %d does not introduce itself: %s", connection.pid, error)
             return
         if isinstance(hello, KernelHello):
-            await self._kernel(reader, line, hello)
+            await self._serve_kernel(reader, connection, hello)
         else:
-            await self._server_role(
-                reader, line, structs.replace(hello, server=_called(hello.server, line.uid))
+            await self._serve_server(
+                reader,
+                connection,
+                structs.replace(hello, server=_server_key(hello.server, connection.uid)),
             )
 
-    async def _kernel(
-        self, reader: asyncio.StreamReader, line: SocketConnection, hello: KernelHello
+    async def _serve_kernel(
+        self, reader: asyncio.StreamReader, connection: SocketConnection, hello: KernelHello
     ) -> None:
         listener = self._listener()
-        problem = listener.greet_kernel(hello, line)
+        problem = listener.greet_kernel(hello, connection)
         if problem:
-            log.warning("process %d is not kernel %s: %s", line.pid, hello.kernel_id, problem)
+            log.warning("process %d is not kernel %s: %s", connection.pid, hello.kernel_id, problem)
             return
         try:
             await self._read(
                 reader,
-                line,
+                connection,
                 "kernel",
                 FromKernel,
                 lambda body: listener.from_kernel(hello.kernel_id, body),
             )
         finally:
-            if self.kernels.get(hello.kernel_id) is line:
+            if self.kernels.get(hello.kernel_id) is connection:
                 del self.kernels[hello.kernel_id]
-            listener.lost_kernel(hello.kernel_id, line)
+            listener.lost_kernel(hello.kernel_id, connection)
 
-    async def _server_role(
-        self, reader: asyncio.StreamReader, line: SocketConnection, hello: ServerHello
+    async def _serve_server(
+        self, reader: asyncio.StreamReader, connection: SocketConnection, hello: ServerHello
     ) -> None:
         listener = self._listener()
-        problem = listener.greet_server(hello, line)
+        problem = listener.greet_server(hello, connection)
         if problem:
-            log.warning("process %d is refused as a server: %s", line.pid, problem)
+            log.warning("process %d is refused as a server: %s", connection.pid, problem)
             return
         try:
             await self._read(
                 reader,
-                line,
+                connection,
                 "server",
                 FromServer,
-                lambda body: listener.from_server(hello.server, line.uid, body),
+                lambda body: listener.from_server(hello.server, connection.uid, body),
             )
         finally:
-            if self.servers.get(hello.server) is line:
+            if self.servers.get(hello.server) is connection:
                 del self.servers[hello.server]
-            listener.lost_server(hello.server, line)
+            listener.lost_server(hello.server, connection)
 
     async def _read(
         self,
         reader: asyncio.StreamReader,
-        line: SocketConnection,
+        connection: SocketConnection,
         role: str,
         kind: Any,
         handle: Callable[[Any], None],
@@ -279,20 +285,20 @@ class SocketServer:
         """Every line until the end; a line that cannot be read is logged and skipped (a newer peer
         may say more), a long one ends it.
         """
-        count, pace = 0, self._paces.setdefault(line.uid, _RateLimit())
-        while text := await reader.readline():
-            if len(text) > LONGEST_LINE[role]:
-                log.warning("process %d sends lines that are too long: cut off", line.pid)
+        count, rate = 0, self._rates.setdefault(connection.uid, _RateLimit())
+        while data := await reader.readline():
+            if len(data) > MAX_LINE_BYTES[role]:
+                log.warning("process %d sends lines that are too long: cut off", connection.pid)
                 return
             try:
-                handle(decode(kind, text))
+                handle(decode(kind, data))
             except GpuShareError as error:
-                log.warning("process %d: %s", line.pid, error)
+                log.warning("process %d: %s", connection.pid, error)
             count += 1
-            if count % BURST == 0:
+            if count % LINES_PER_TURN == 0:
                 # Reading does not yield while lines are buffered; and nobody honest says thousands
                 # of things a second.
-                await asyncio.sleep(pace.rest(BURST, asyncio.get_running_loop().time()))
+                await asyncio.sleep(rate.rest(LINES_PER_TURN, asyncio.get_running_loop().time()))
 
 
 class _RateLimit:
@@ -301,14 +307,14 @@ class _RateLimit:
     def __init__(self) -> None:
         self._said, self._since = 0, 0.0
 
-    def rest(self, lines: int, now: float) -> float:
+    def rest(self, count: int, now: float) -> float:
         """So many more were said: seconds to wait before the next."""
         if now - self._since >= 1:
             self._said, self._since = 0, now
-        self._said += lines
-        return 0.1 if self._said >= MOST_LINES else 0.0
+        self._said += count
+        return 0.1 if self._said >= MAX_LINES_PER_S else 0.0
 
 
-def _called(server: str, uid: int) -> str:
+def _server_key(server: str, uid: int) -> str:
     """A server's name is its own word: another user's of the same name is another server."""
     return server if uid == os.getuid() else f"{uid}:{server}"

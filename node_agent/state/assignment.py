@@ -19,7 +19,7 @@ class GpuAssignment:
 
     lease: LeaseBody | None = None
     lease_revoked: bool = False
-    """The lease is no longer in the scheduler's plan: it is dropped once the kernel holds nothing."""
+    """The lease left the scheduler's plan: it is dropped once the kernel holds nothing."""
     assigned_gpus: tuple[int, ...] = ()
     current_gpus: tuple[int, ...] = ()
     attached: bool = False

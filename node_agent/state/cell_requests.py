@@ -1,5 +1,5 @@
-"""The cells of one kernel: which run, and which wait at the gate. Owners: `api.message_handlers` for
-what the kernel says, `reconcile` for who may run.
+"""The cells of one kernel: which run, and which wait at the gate. Owners: `api.cell_handlers` for
+the kernel's messages, `reconcile` for admission.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 __all__ = ["UNGATED_MS", "CellRequests", "GateRequest"]
 
 UNGATED_MS: Final = 15_000
-"""A Python kernel that has not connected after this time has no gate: it counts as always running."""
+"""A Python kernel that has not connected after this time has no gate: it counts as running."""
 
 
 @dataclass(slots=True)

@@ -1,5 +1,5 @@
-"""Who a kernel belongs to, and its process. Owners: `reconcile.lifecycle`, and `reconcile.batch` for
-commands.
+"""Whom a kernel belongs to, and its process. Owner: `reconcile.lifecycle`; for commands
+`reconcile.batch`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class KernelProcess:
     """The process of one launch, and whether it starts, runs, is being ended or is gone."""
 
     launch: str = ""
-    """Marks the processes of one launch, so that remains of an older one are not mixed up with it."""
+    """Marks the processes of one launch: remains of an older launch do not have it."""
     cgroup: str = ""
     """The cgroup of this launch, where kernels have one."""
     main: ProcessId | None = None

@@ -123,7 +123,7 @@ class NodeRuntime:
         return self.rules.notice_ms if self.config.notice_ms is None else self.config.notice_ms
 
     def suspend_problem(self, kernel: KernelRecord, now: int) -> str:
-        """Why its memory cannot be saved and restored, as far as known before trying; "" if it can."""
+        """Why its memory cannot be saved and restored, as far as known; "" if it can."""
         if kernel.is_stranded():
             return "this node cannot move GPU memory to another GPU"
         if not kernel.memory.can_suspend(now):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from node_agent.policy.reclaim_ladder import SuspendStep, WaitStep, decide
+from node_agent.policy.reclaim_ladder import decide
+from node_agent.policy.reclaim_steps import SuspendStep, WaitStep
 from node_agent.policy.snapshot import NodeSnapshot, Tenant
 from node_agent.state.draining import Draining
 from node_agent.state.kernel_record import KernelRecord

@@ -38,11 +38,11 @@ class Kernel:
             self.story.append((self.now, move))
             match move:
                 case SendWarning(step, deadline):
-                    self.idle = replace(self.idle, told=step, deadline=deadline)
+                    self.idle = replace(self.idle, warned=step, deadline=deadline)
                 case IdleAction(step):
-                    self.idle = replace(self.idle, done=step, told="", deadline=None)
+                    self.idle = replace(self.idle, done=step, warned="", deadline=None)
                 case CancelWarning():
-                    self.idle = replace(self.idle, told="", deadline=None)
+                    self.idle = replace(self.idle, warned="", deadline=None)
 
     def work(self) -> None:
         self.idle = replace(self.idle, working=True)

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_agent.policy.caps import caps
-from node_agent.policy.reclaim_ladder import (
+from node_agent.policy.reclaim_ladder import decide
+from node_agent.policy.reclaim_steps import (
     AdmitStep,
     CancelNoticeStep,
     DropCachesStep,
@@ -18,7 +19,6 @@ from node_agent.policy.reclaim_ladder import (
     ReleaseStep,
     SuspendStep,
     WaitStep,
-    decide,
 )
 from node_agent.policy.snapshot import NodeSnapshot, Tenant
 from tests.example_counts import examples
@@ -103,8 +103,8 @@ def test_a_kernel_that_runs_inside_its_share_is_never_displaced_by_what_others_b
     assert list(decide(NodeSnapshot(TOTALS, (suspended, neighbour)), 0).steps) == [
         WaitStep("s", ("n",), None)
     ]
-    resting = replace(neighbour, running=False)
-    assert SuspendStep("n", "s") in decide(NodeSnapshot(TOTALS, (suspended, resting)), 0).steps
+    idle = replace(neighbour, running=False)
+    assert SuspendStep("n", "s") in decide(NodeSnapshot(TOTALS, (suspended, idle)), 0).steps
 
 
 def test_eviction_walks_the_same_ladder_and_then_lets_go():

@@ -341,7 +341,7 @@ def test_an_agent_that_comes_back_knows_whose_each_kernel_is(people: People, jou
 def test_a_flood_of_his_and_too_many_connections_are_his_trouble_alone(
     people: People, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(socket_server, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(socket_server, "MAX_CONNECTIONS", 4)
 
     async def story():
         async with Box(people) as box:
