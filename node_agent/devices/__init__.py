@@ -1,1 +1,1 @@
-"""GPU devices: protocols and shared code in `base`, one package per vendor (`nvidia`, `simulated`)."""
+"""GPU devices: protocols in `base`, one package per vendor (`nvidia`, `simulated`)."""

@@ -31,8 +31,8 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PressureReading:
-    """The machine at one moment; None: not known. `memory_stall`: percentage of the last ten seconds
-    in which all processes waited for memory. `pids`: available process ids.
+    """The machine at one moment; None: not known. `memory_stall`: percentage of the last ten
+    seconds in which all processes waited for memory. `pids`: available process ids.
     """
 
     disk_mib: int | None = None

@@ -1,5 +1,5 @@
-"""Which processes belong to a kernel, and how they are ended. A process is identified by (pid, start
-time) and signalled by a pidfd, never by a pid alone.
+"""Which processes belong to a kernel, and how they are ended. A process is identified by (pid,
+start time) and signalled by a pidfd, never by a pid alone.
 
 Jupyter signals only the kernel's process group; children that called `setsid`, and workers that
 outlive their parent, would keep GPU memory. The process tree of a kernel is therefore: its main

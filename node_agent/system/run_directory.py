@@ -17,8 +17,8 @@ OTHERS_WRITE: Final = 0o022
 
 
 def prepare_public_directory(folder: Path) -> None:
-    """Create it if necessary. Raises InvalidInput when other users can change its content, or cannot
-    reach it.
+    """Create it if necessary. Raises InvalidInput when other users can change its content, or
+    cannot reach it.
     """
     folder.mkdir(mode=0o711, parents=True, exist_ok=True)
     if not os.listdir(folder):

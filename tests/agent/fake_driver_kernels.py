@@ -1,4 +1,4 @@
-"""pynvml's own code on a played driver, inside the test's process."""
+"""pynvml with a fake driver in the process of the test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["loaded", "fake_nvml"]
 
 @contextmanager
 def loaded(machine: FakeGpuMachine) -> Iterator[None]:
-    """This process has this machine's driver."""
+    """This process uses the driver of this machine."""
     with pytest.MonkeyPatch.context() as patch, machine.active():
         patch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(machine.libraries / "libnvidia-ml.so.1")))
         patch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
@@ -28,7 +28,7 @@ def loaded(machine: FakeGpuMachine) -> Iterator[None]:
 
 @contextmanager
 def fake_nvml(**options: object) -> Iterator[tuple[FakeGpuMachine, Nvml]]:
-    """A machine, and its NVML."""
+    """A fake GPU machine and its NVML."""
     with FakeGpuMachine(**options) as machine, loaded(machine):  # type: ignore[arg-type]
         nvml = Nvml()
         try:

@@ -1,5 +1,5 @@
-"""An agent's copying part in a process of its own, for tests that kill it: does one thing to kernel
-`k`, and says when it is done.
+"""The agent's checkpoints in a process of their own, for tests that kill it: runs one method for
+kernel `k` and prints a line when it is done.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from tests.fake_driver.fake_gpu_machine import FakeGpuMachine
 
 
 def main() -> None:
-    """Arguments: what to do, and a JSON object that says where."""
-    told = json.loads(sys.argv[2])
-    machine = FakeGpuMachine.at(Path(told["path"]), told["driver"], told["memory"], told["uuids"])
+    """Arguments: the method, and a JSON object with the scene."""
+    scene = json.loads(sys.argv[2])
+    machine = FakeGpuMachine.at(
+        Path(scene["path"]), scene["driver"], scene["memory"], scene["uuids"]
+    )
     kernels = {
-        name: [SimpleNamespace(pid=pid) for pid in pids] for name, pids in told["kernels"].items()
+        name: [SimpleNamespace(pid=pid) for pid in pids] for name, pids in scene["kernels"].items()
     }
     copies = Checkpoints(
         CheckpointClient(),
         ExactMemoryView(machine, kernels),
-        Path(told["record"]),
+        Path(scene["record"]),
         machine.uuids,
         ["m"] * len(machine.uuids),
     )

@@ -1,4 +1,4 @@
-"""Two kernels on a played GPU machine, with real processes and real bytes, for tests of the copies."""
+"""Two kernels on a fake GPU machine, with real processes and bytes, for tests of copies."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from tests.fake_driver.fake_gpu_machine import GIB, FakeGpuMachine, Worker
 __all__ = ["CALM", "HASTY", "PATIENT", "Scene", "attempt", "scene_of"]
 
 HASTY = Deadlines(state=0.3, lock=0.3, copy=0.3, unlock=0.3, mib_per_s=1 << 20)
-"""Hangs are noticed soon: nothing in these tests is slow but what hangs. A machine that stalls for
-so long only makes one more hang.
-"""
+"""For tests with hangs: other calls are fast, and a busy test machine only adds a hang."""
 CALM = Deadlines(state=3, lock=3, copy=3, unlock=3)
 PATIENT = Deadlines()
 QUICK = CheckpointTimes(lock_ms=150, neighbour_ms=50, listed_s=0.3, retry_s=0)
 
 
 class Scene:
-    """Kernel `k` has two processes on GPU 0, its neighbour `n` one; each has a text in its memory
-    that must survive whatever happens.
+    """Kernel `k` has two processes on GPU 0, its neighbour `n` one; each has a text in GPU memory
+    that must survive.
     """
 
     def __init__(
@@ -52,7 +50,7 @@ class Scene:
         self.start()
 
     def worker(self, name: str, size: int, ordinal: int = 0) -> Worker:
-        """A process with memory and a text in it."""
+        """A process with a text in GPU memory."""
         worker = self.machine.worker()
         pointer, text = worker.do("alloc", ordinal, size), f"bytes-of-{name}-{worker.pid}"
         assert worker.do("write", pointer, text) == "ok"
@@ -60,7 +58,7 @@ class Scene:
         return worker
 
     def start(self) -> None:
-        """The agent's part, anew: as after its restart."""
+        """Start the agent's part."""
         with self.machine.active():
             self.driver = CheckpointClient(self.deadlines)
             self.copies = Checkpoints(
@@ -74,9 +72,7 @@ class Scene:
             )
 
     def restart(self) -> None:
-        """The agent dies and comes back; it settles whom it finds in doubt, and every kernel that
-        it knows.
-        """
+        """Restart the agent's part, which recovers all kernels."""
         self.copies.close()
         self.start()
         for name in self.kernels:
@@ -86,7 +82,7 @@ class Scene:
         self.copies.close()
 
     def renew(self) -> None:
-        """As at the beginning, for the next test: nothing goes wrong, everybody lives and runs."""
+        """The initial state, for the next test: no faults, and all processes run."""
         self.machine.clear()
         self.driver.deadlines = PATIENT
         for name, workers in self.kernels.items():
@@ -110,25 +106,23 @@ class Scene:
         return saved is not None and saved.suspended
 
     def recover_all(self) -> None:
-        """What the desk does: settle whoever is half done, until nobody is."""
+        """Like the reconciler: recover kernels with interrupted copies until there are none."""
         for _ in range(5):
-            doubtful = [name for name, saved in self.copies.saved().items() if saved.half_done]
-            for name in doubtful:
+            uncertain = [name for name, saved in self.copies.saved().items() if saved.half_done]
+            for name in uncertain:
                 self.copies.recover(name)
-            if not doubtful:
+            if not uncertain:
                 return
-        raise AssertionError(f"still in doubt: {self.copies.saved()}")
+        raise AssertionError(f"still uncertain: {self.copies.saved()}")
 
     def check_values(self) -> None:
-        """Every living process of both kernels reads back what it wrote; so it runs, too."""
+        """Every living process of both kernels runs and reads what it wrote."""
         for worker in [*self.alive("k"), *self.alive("n")]:
             pointer, text = self.texts[worker.pid]
             assert worker.do("read", pointer, len(text)) == text
 
     def check_consistent(self) -> None:
-        """Nothing is left behind: who is parked is checkpointed, who is not runs; the neighbour
-        runs; no lock is held.
-        """
+        """Saved processes are checkpointed, all others run, and no lock is held."""
         assert self.states("n") <= {"running"}
         assert self.states() <= ({"checkpointed"} if self.suspended() else {"running"}), (
             self.copies.saved()
@@ -144,7 +138,7 @@ class Scene:
 
 @contextmanager
 def scene_of(tmp_path: Path, **options: object) -> Iterator[Scene]:
-    """A machine with two GPUs and a scene on it; the helper finds the played driver by the
+    """A fake machine with two GPUs and a scene; the worker process finds the fake driver by the
     environment.
     """
     relocates = bool(options.pop("relocates", False))
@@ -161,7 +155,7 @@ def scene_of(tmp_path: Path, **options: object) -> Iterator[Scene]:
 
 
 def attempt(call: object, *args: object) -> CopyFailed | None:
-    """The failure, if it was one."""
+    """The failure, if any."""
     try:
         call(*args)  # type: ignore[operator]
     except CopyFailed as error:

@@ -1,8 +1,8 @@
-"""A node with real devices: the agent on NVML and the CUDA driver as they are, over a played
-machine; kernels compute by ctypes.
+"""A node whose agent uses the real code for NVML and the CUDA driver on a fake GPU machine; kernels
+use ctypes.
 
-The dynamic loader read its search path when this process started; so the played libraries are
-loaded by their full path first, and who asks for them by name afterwards gets these.
+The dynamic loader reads its search path when a process starts. The fake libraries are therefore
+loaded by their full path first; later lookups by name find these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from node_agent.system.host_memory import HostReading
 from tests.agent.simulated_node import World
 from tests.fake_driver.fake_gpu_machine import GIB, MIB, FakeGpuMachine
 
-__all__ = ["PREPARE", "GpuNode"]
+__all__ = ["FILL", "PREPARE", "READ", "GpuNode", "burst"]
 
 PREPARE = """
 import os
@@ -28,13 +28,15 @@ os.environ.pop("CUDA_VISIBLE_DEVICES", None)
 from tests.fake_driver.driver import Gpu
 gpu = Gpu({gpu})
 """
-"""The first cell of a kernel: it chooses its GPU, as the frameworks' part of the extension does for
-people.
+"""The first cell of a kernel: it selects its GPU, as the frameworks' part of the extension does in
+real kernels.
 """
+FILL = "p = gpu.alloc({gib} << 30); gpu.write(p, b'tensor of {name}'); result = p"
+READ = "result = gpu.read(p, 11).decode()"
 
 
 class GpuNode(World):
-    """`world.machine` is the played machine. Kernels: `await world.kernel("a", gpu=0, request=40 *
+    """`machine` is the fake machine. Kernels: `await world.kernel("a", gpu=0, request=40 *
     1024)`.
     """
 
@@ -54,9 +56,9 @@ class GpuNode(World):
         self._patch.setattr(
             "node_agent.reconcile.memory_mover.read_host",
             lambda _: HostReading(2048 * 1024, 2048 * 1024),
-        )  # a machine for such GPUs
+        )  # enough host memory for such GPUs
         await super().__aenter__()
-        await self.until(lambda: "suspend" in self.devices.capabilities()[0], "the self-test", 30)
+        await self.until(lambda: "suspend" in self.devices.capabilities()[0], "self-test", 30)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -72,7 +74,7 @@ class GpuNode(World):
         await self.agent.start()
 
     async def kernel(self, name: str, *, gpu: int = 0, request: int, **more):
-        """Granted, launched, attached, with `gpu` in its scope."""
+        """A kernel that is granted, launched and attached, with `gpu` in its scope."""
         self.scheduler.grant(name, gpu=gpu, request=request, **more)
         child = await self.server.launch(name)
         await self.attached(name)
@@ -81,9 +83,16 @@ class GpuNode(World):
         return child
 
     def used(self) -> dict[int, int]:
-        """MiB per GPU as the driver has it."""
+        """MiB per GPU according to the driver."""
         return {gpu: self.machine.used(gpu) // MIB for gpu in range(len(self.machine.uuids))}
 
     def state(self, child) -> str:
-        """Of the kernel's main process."""
+        """State of the kernel's main process."""
         return self.machine.state(child.pid)
+
+
+async def burst(world: GpuNode, gib: int = 60):
+    """Kernel a, which has half a GPU and uses more."""
+    a = await world.kernel("a", request=40 * 1024)
+    assert "error" not in await a.run(FILL.format(gib=gib, name="a"))
+    return a

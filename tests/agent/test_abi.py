@@ -1,11 +1,10 @@
-"""Our structures, numbers and names against NVIDIA's own headers, written down: no GPU machine and
-no header is needed to run this.
+"""Compares our structures, numbers and names with a table of NVIDIA's headers.
 
-Read by a C program (sizeof, offsetof, the enumerators) from: cuda.h of nvidia-cuda-runtime-cu12
-12.8.90 (drivers 570), nvidia-cuda-runtime 13.0.96 (580) and 13.5.37 (615); nvml.h of
-nvidia-nvml-dev-cu12 12.9.79 and nvidia-nvml-dev 13.5.37; all x86-64 Linux. Where they differ, the
-newest stands here and a comment says how the older one is met. The played driver
-(tests/fake_driver) is held against the same table.
+The table was printed by a C program (sizeof, offsetof, enumerators) from: cuda.h of
+nvidia-cuda-runtime-cu12 12.8.90 (drivers 570), nvidia-cuda-runtime 13.0.96 (580) and 13.5.37
+(615); nvml.h of nvidia-nvml-dev-cu12 12.9.79 and nvidia-nvml-dev 13.5.37; all x86-64 Linux. Where
+they differ, the table has the newest, and a comment explains compatibility with the older one. The
+fake driver (tests/fake_driver) is compared with the same table.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ import pynvml
 import pytest
 
 from node_agent.devices.nvidia import cuda, nvml
-from tests.fake_driver.build import HERE as PLAYED
+from tests.fake_driver.build import HERE as FAKE_DRIVER
 from tests.fake_driver.build import libraries
 
 Shape = tuple[int, dict[str, tuple[int, int]]]
-"""Bytes in all, and (offset, bytes) per field."""
+"""Size in bytes, and (offset, size) per field."""
 
 CUDA: Final[dict[str, Shape]] = {
     "CUcheckpointLockArgs": (64, {"timeoutMs": (0, 4), "reserved0": (4, 4), "reserved1": (8, 56)}),
-    # Until 13.0 all 64 bytes are reserved; both want zeros where custom storage is not used.
+    # Until 13.0 all 64 bytes are reserved; both require zeros without custom storage.
     "CUcheckpointCheckpointArgs": (64, {"customStorageInfo_out": (0, 8), "reserved": (8, 56)}),
     "CUcheckpointGpuPair": (32, {"oldUuid": (0, 16), "newUuid": (16, 16)}),
-    # 12.8: 64 reserved bytes; 13.0: reserved from 12 on. Zeros fit all three.
+    # 12.8: 64 reserved bytes; 13.0: reserved from 12 on. Zeros are correct for all three.
     "CUcheckpointRestoreArgs": (
         64,
         {
@@ -255,31 +254,38 @@ EVENTS: Final = {"xid": 0x8, "ecc": 0x2, "mig": 0x100, "unavailable": 0x4000, "r
 RECOVERY_ACTION, MEMORY_V2, NO_LIMIT = 230, 0x2000028, 0xFFFFFFFFFFFFFFFF
 
 SINCE: Final = {
-    0: """cuInit cuDriverGetVersion cuGetErrorName cuDeviceGet cuDeviceGetCount cuDeviceGetUuid_v2 cuDeviceTotalMem_v2 cuDevicePrimaryCtxRetain
-    cuDevicePrimaryCtxGetState cuCtxSetCurrent cuCtxSynchronize cuMemAlloc_v2 cuMemAllocHost_v2 cuMemAllocManaged cuMemFree_v2 cuMemGetInfo_v2
-    cuMemcpyHtoD_v2 cuMemcpyDtoH_v2 cuMemsetD8_v2 cuLaunchKernel cuModuleLoadData cuModuleGetFunction""",
-    570: "cuCheckpointProcessGetState cuCheckpointProcessLock cuCheckpointProcessCheckpoint cuCheckpointProcessRestore cuCheckpointProcessUnlock",
+    0: """
+        cuInit cuDriverGetVersion cuGetErrorName cuDeviceGet cuDeviceGetCount cuDeviceGetUuid_v2
+        cuDeviceTotalMem_v2 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxGetState cuCtxSetCurrent
+        cuCtxSynchronize cuMemAlloc_v2 cuMemAllocHost_v2 cuMemAllocManaged cuMemFree_v2
+        cuMemGetInfo_v2 cuMemcpyHtoD_v2 cuMemcpyDtoH_v2 cuMemsetD8_v2 cuLaunchKernel
+        cuModuleLoadData cuModuleGetFunction
+        """,
+    570: """
+        cuCheckpointProcessGetState cuCheckpointProcessLock cuCheckpointProcessCheckpoint
+        cuCheckpointProcessRestore cuCheckpointProcessUnlock
+        """,
 }
-"""By the first driver: what libcuda.so.1 exports of all that we look up there by name, after
-cuda.h's own renaming (`#define cuMemAlloc cuMemAlloc_v2`): ctypes does not read that header.
+"""First driver -> functions of libcuda.so.1 that we look up by name, after the renaming in cuda.h
+(`#define cuMemAlloc cuMemAlloc_v2`), which ctypes does not read.
 """
-NOT_PLAYED: Final = {"cuMemAllocHost_v2", "cuModuleLoadData", "cuModuleGetFunction"}
-"""Only measurements use them, and ask first whether they are there."""
+NOT_IN_FAKE_DRIVER: Final = {"cuMemAllocHost_v2", "cuModuleLoadData", "cuModuleGetFunction"}
+"""Only measurements use them, if they exist."""
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_what_we_hand_to_the_driver_has_the_headers_shape(name):
+def test_our_structures_match_the_headers(name):
     size, fields = CUDA[name]
     ours, names = OURS[name]
     assert ctypes.sizeof(ours) == size
     for theirs, mine in names.items():
         field = getattr(ours, mine)
         assert (field.offset, field.size) == fields[theirs], theirs
-    assert bytes(ours()) == bytes(size), "what we do not set is zero, as every `reserved` must be"
+    assert bytes(ours()) == bytes(size), "unset fields are zero, as required for `reserved`"
 
 
 @pytest.mark.parametrize("name", BINDINGS)
-def test_the_nvml_binding_that_is_installed_has_the_headers_shape(name):
+def test_structures_of_the_installed_nvml_binding_match_the_headers(name):
     size, fields = NVML[name]
     assert ctypes.sizeof(BINDINGS[name]) == size
     for field, place in fields.items():
@@ -287,7 +293,7 @@ def test_the_nvml_binding_that_is_installed_has_the_headers_shape(name):
         assert (mine.offset, mine.size) == place, field
 
 
-def test_our_numbers_are_the_headers():
+def test_our_numbers_match_the_headers():
     named = {name for name in CUDA_ERRORS if hasattr(cuda, name)}
     assert len(named) == 8
     assert {name: getattr(cuda, name) for name in named} == {
@@ -296,22 +302,22 @@ def test_our_numbers_are_the_headers():
     assert {state.name: state.value for state in cuda.ProcessState} == STATES
     assert {name: getattr(pynvml, f"NVML_ERROR_{name}") for name in NVML_ERRORS} == NVML_ERRORS
     assert nvml.HEALTH_EVENTS == EVENTS
-    assert (nvml.RECOVERY_ACTION, pynvml.nvmlMemory_v2, nvml.ALL_OF_IT) == (
+    assert (nvml.RECOVERY_ACTION_FIELD, pynvml.nvmlMemory_v2, nvml.NO_LIMIT) == (
         RECOVERY_ACTION,
         MEMORY_V2,
         NO_LIMIT,
     )
 
 
-def test_every_name_that_we_look_up_in_the_driver_is_exported_by_it():
-    """A name that is new in our code has to be looked up in cuda.h first, and added above."""
+def test_the_driver_exports_every_name_that_we_look_up():
+    """A new name in our code must be checked against cuda.h and added to the table."""
     known = {name for names in SINCE.values() for name in names.split()}
-    root = PLAYED.parents[1]
+    root = FAKE_DRIVER.parents[1]
     sources = [
         *(root / "node_agent").rglob("*.py"),
-        *(root / "jupyter_gpushare/kernel").glob("*.py"),
+        *(root / "jupyter_gpushare/kernel").rglob("*.py"),
         *(root / "tests/gpu").glob("*.py"),
-        PLAYED / "driver.py",
+        FAKE_DRIVER / "driver.py",
     ]
     used = {
         name
@@ -319,19 +325,19 @@ def test_every_name_that_we_look_up_in_the_driver_is_exported_by_it():
         for name in re.findall(r"""["'.](cu[A-Z][A-Za-z]+(?:_v\d)?)\b""", path.read_text())
     }
     assert used <= known
-    assert len(used) > 20, "the expression above still finds them"
+    assert len(used) > 20, "the expression above still matches"
 
 
 @pytest.mark.parametrize("driver", [535, 570, 615])
-def test_the_played_driver_has_the_same_names(driver):
-    played = ctypes.CDLL(str(libraries(driver) / "libcuda.so.1"))
+def test_the_fake_driver_exports_the_same_names(driver):
+    fake = ctypes.CDLL(str(libraries(driver) / "libcuda.so.1"))
     for since, names in SINCE.items():
-        for name in set(names.split()) - NOT_PLAYED:
-            assert hasattr(played, name) == (driver >= since), name
+        for name in set(names.split()) - NOT_IN_FAKE_DRIVER:
+            assert hasattr(fake, name) == (driver >= since), name
 
 
-def test_the_played_driver_has_the_headers_shapes_and_numbers(tmp_path):
-    """Its C is compiled with a program that says what the compiler made of it."""
+def test_structures_and_numbers_of_the_fake_driver_match_the_headers(tmp_path):
+    """Its C source is compiled with a program that prints sizes and offsets."""
     for source, shapes, numbers in (
         (
             "cuda.c",
@@ -346,7 +352,7 @@ def test_the_played_driver_has_the_headers_shapes_and_numbers(tmp_path):
         ),
     ):
         mine = {name: IN_C[name] for name in shapes if name in IN_C}
-        told = _told_by_c(tmp_path, source, mine, sorted(numbers))
+        printed = _printed_by_c(tmp_path, source, mine, sorted(numbers))
         expected = (
             {
                 f"{of}.{field}": shapes[name][1][theirs]
@@ -356,40 +362,39 @@ def test_the_played_driver_has_the_headers_shapes_and_numbers(tmp_path):
             | {of: (shapes[name][0], 0) for name, (of, _) in mine.items()}
             | {name: (value, 0) for name, value in numbers.items()}
         )
-        assert told == expected
+        assert printed == expected
 
 
 def _enumerators(source: str) -> set[str]:
     return set(
         re.findall(
             r"\b[A-Z_]{4,}\b",
-            re.search(r"^enum \{(.*?)\};", (PLAYED / source).read_text(), re.DOTALL | re.MULTILINE)[
-                1
-            ],
+            re.search(
+                r"^enum \{(.*?)\};", (FAKE_DRIVER / source).read_text(), re.DOTALL | re.MULTILINE
+            )[1],
         )
     )
 
 
-def _told_by_c(
+def _printed_by_c(
     folder: Path, source: str, structures: dict[str, tuple[str, dict[str, str]]], numbers: list[str]
 ) -> dict[str, tuple[int, int]]:
-    lines = [f'#include "{PLAYED / source}"', "int main(void) {"]
+    lines = [f'#include "{FAKE_DRIVER / source}"', "int main(void) {"]
     for of, fields in structures.values():
         lines.append(f'printf("{of} %zu 0\\n", sizeof({of}));')
-        lines += [
-            f'printf("{of}.{field} %zu %zu\\n", offsetof({of}, {field}), sizeof((({of} *)0)->{field}));'
-            for field in fields.values()
-        ]
+        for field in fields.values():
+            values = f"offsetof({of}, {field}), sizeof((({of} *)0)->{field})"
+            lines.append(f'printf("{of}.{field} %zu %zu\\n", {values});')
     lines += [f'printf("{name} %lld 0\\n", (long long)({name}));' for name in numbers]
-    program, built = folder / "says.c", folder / "says"
+    program, built = folder / "sizes.c", folder / "sizes"
     program.write_text("\n".join([*lines, "return 0; }"]))
     subprocess.run(
         ["cc", "-std=gnu11", "-w", "-pthread", "-DFAKE_DRIVER=615", "-o", built, program],
         check=True,
         timeout=60,
     )
-    said = subprocess.run([built], capture_output=True, text=True, check=True, timeout=60).stdout
+    output = subprocess.run([built], capture_output=True, text=True, check=True, timeout=60).stdout
     return {
         name: (int(first), int(second))
-        for name, first, second in (line.split() for line in said.splitlines())
+        for name, first, second in (line.split() for line in output.splitlines())
     }

@@ -1,5 +1,5 @@
-"""Leaves for kernels: found, filled, killed and taken away; in the machine's own hierarchy where it
-lets us, and in a folder that stands in.
+"""Cgroup leaves for kernels: found, joined, killed and removed; in the machine's hierarchy where
+that is permitted, and in a directory that imitates one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from node_agent.system.subtree import find_subtree, own_subtree
 MOUNTS = Path("/proc/self/mountinfo").read_text()
 FORKS = """
 import os, time
-input()  # born inside, every one of them
+input()  # every child is born in the cgroup
 for _ in range(60):
     time.sleep(0.002)
     if os.fork() == 0:
@@ -33,7 +33,7 @@ for _ in range(60):
 
 
 def real_subtree() -> Path | None:
-    """A cgroup of our own in the machine's hierarchy; None where we may not make one."""
+    """A new cgroup in the machine's hierarchy; None without permission."""
     point = next((line.split()[4] for line in MOUNTS.splitlines() if " - cgroup2 " in line), None)
     if point is None:
         return None
@@ -45,9 +45,9 @@ def real_subtree() -> Path | None:
     return None
 
 
-def stand_in(folder: Path) -> Path:
-    """As files: whoever was written into `cgroup.procs` is a member; nothing kills or freezes by
-    itself, as before Linux 5.14.
+def imitate_cgroup(folder: Path) -> Path:
+    """Plain files: pids in `cgroup.procs` are members; writing to files has no effect, as for
+    `cgroup.kill` before Linux 5.14.
     """
     for name in ("cgroup.procs", "cgroup.subtree_control"):
         (folder / name).touch()
@@ -60,14 +60,14 @@ def stand_in(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=["real", "stand-in"])
+@pytest.fixture(params=["real", "directory"])
 def cgroups(request, tmp_path):
-    if request.param == "stand-in":
-        yield Cgroups(*find_subtree(str(stand_in(tmp_path))))
+    if request.param == "directory":
+        yield Cgroups(*find_subtree(str(imitate_cgroup(tmp_path))))
         return
     subtree = real_subtree()
     if subtree is None:
-        pytest.skip("this machine lets nobody make cgroups; the folder that stands in is tried")
+        pytest.skip("cgroups cannot be created on this machine; the directory is tested")
     yield Cgroups(*find_subtree(str(subtree)))
     for folder, _, _ in os.walk(subtree, topdown=False):
         os.rmdir(folder)
@@ -75,14 +75,14 @@ def cgroups(request, tmp_path):
 
 @pytest.fixture
 def spawn():
-    started_here = []
+    processes = []
 
     def spawn(*command: str) -> subprocess.Popen:
-        started_here.append(subprocess.Popen(command, start_new_session=True))
-        return started_here[-1]
+        processes.append(subprocess.Popen(command, start_new_session=True))
+        return processes[-1]
 
     yield spawn
-    for one in started_here:
+    for one in processes:
         one.kill()
         one.wait()
 
@@ -104,7 +104,7 @@ def alive(idents: list[ProcessId]) -> list[ProcessId]:
     return [one for one in idents if one.is_alive()]
 
 
-def test_who_is_moved_in_is_a_member_and_a_kill_ends_all_and_nobody_else(cgroups, spawn):
+def test_moved_processes_are_members_and_kill_ends_exactly_these(cgroups, spawn):
     inside, other = [spawn("sleep", "600") for _ in range(3)], spawn("sleep", "600")
     leaf = leaf_with(cgroups, *(one.pid for one in inside))
     idents = [process_at(one.pid) for one in inside]
@@ -115,10 +115,10 @@ def test_who_is_moved_in_is_a_member_and_a_kill_ends_all_and_nobody_else(cgroups
     assert other.poll() is None
 
 
-def test_children_that_left_their_session_and_those_being_forked_die_too():
+def test_kill_ends_children_in_other_sessions_and_those_being_forked():
     subtree = real_subtree()
     if subtree is None:
-        pytest.skip("children are born into their parent's cgroup by the kernel alone")
+        pytest.skip("only a real cgroup contains the children of its members")
     cgroups = Cgroups(*find_subtree(str(subtree)))
     parent = subprocess.Popen(
         [sys.executable, "-c", FORKS], stdin=subprocess.PIPE, start_new_session=True
@@ -155,20 +155,20 @@ class BeforeLinux514(Cgroups):
         return False
 
 
-def test_a_machine_without_kill_freezes_kills_each_and_thaws(cgroups, spawn):
+def test_without_cgroup_kill_members_are_frozen_killed_and_thawed(cgroups, spawn):
     cgroups.__class__ = BeforeLinux514
     inside = [spawn("sleep", "600") for _ in range(3)]
     leaf = leaf_with(cgroups, *(one.pid for one in inside))
     idents = [process_at(one.pid) for one in inside]
     assert cgroups.kill(leaf)
     assert alive(idents) == []
-    assert (Path(leaf) / "cgroup.freeze").read_text().strip().endswith("0"), "thawed again"
+    assert (Path(leaf) / "cgroup.freeze").read_text().strip().endswith("0"), "thawed"
 
 
-def test_a_leaf_with_somebody_in_it_is_not_removed():
+def test_a_leaf_with_members_is_not_removed():
     subtree = real_subtree()
     if subtree is None:
-        pytest.skip("a folder that stands in can always be emptied")
+        pytest.skip("a directory that imitates a cgroup can always be emptied")
     cgroups = Cgroups(*find_subtree(str(subtree)))
     sleeper = subprocess.Popen(["sleep", "600"])
     leaf = leaf_with(cgroups, sleeper.pid)
@@ -177,20 +177,22 @@ def test_a_leaf_with_somebody_in_it_is_not_removed():
     assert cgroups.kill(leaf)
     sleeper.wait()
     assert cgroups.remove(leaf)
-    assert cgroups.remove(leaf), "gone already is as good"
+    assert cgroups.remove(leaf), "it is already removed"
     os.rmdir(subtree / "gpushare")
     os.rmdir(subtree)
 
 
-def test_controllers_are_passed_on_as_far_as_there_are_any(tmp_path):
-    subtree = stand_in(tmp_path)
+def test_available_controllers_are_delegated(tmp_path):
+    subtree = imitate_cgroup(tmp_path)
     Cgroups(*find_subtree(str(subtree)))
     assert (subtree / "cgroup.subtree_control").read_text() == "+dmem\n"
     assert (subtree / "gpushare" / "cgroup.subtree_control").read_text() == "+dmem\n"
 
 
-def test_an_agent_alone_in_its_cgroup_steps_aside_so_that_controllers_can_be_passed_on(tmp_path):
-    subtree = stand_in(tmp_path)
+def test_an_agent_alone_in_its_cgroup_moves_to_a_leaf_so_that_controllers_can_be_delegated(
+    tmp_path,
+):
+    subtree = imitate_cgroup(tmp_path)
     (subtree / "cgroup.procs").write_text(f"{os.getpid()}\n")
     (subtree / "agent").mkdir()
     (subtree / "agent" / "cgroup.procs").touch()
@@ -198,7 +200,7 @@ def test_an_agent_alone_in_its_cgroup_steps_aside_so_that_controllers_can_be_pas
     assert (subtree / "agent" / "cgroup.procs").read_text() == f"{os.getpid()}\n"
 
 
-def test_without_a_subtree_everything_is_harmless():
+def test_without_a_subtree_no_method_has_an_effect():
     cgroups = Cgroups(None, "because")
     assert cgroups.make("k.1") == ""
     assert not cgroups.join("", [1])
@@ -224,12 +226,12 @@ CASES = {
         "0::/",
         "/sys/fs/cgroup",
     ),
-    "a part that is mounted": (
+    "a mounted part": (
         "30 23 0:26 /pod1 /sys/fs/cgroup rw - cgroup2 cgroup rw",
         "0::/pod1/c",
         "/sys/fs/cgroup/c",
     ),
-    "outside of what is mounted": (
+    "outside the mounted part": (
         "30 23 0:26 /pod1 /sys/fs/cgroup rw - cgroup2 cgroup rw",
         "0::/pod2",
         None,
@@ -239,11 +241,11 @@ CASES = {
 
 
 @pytest.mark.parametrize(("mounts", "own", "expected"), CASES.values(), ids=CASES)
-def test_where_this_process_is(mounts, own, expected):
+def test_the_cgroup_of_this_process_is_found(mounts, own, expected):
     assert own_subtree(mounts, own) == (Path(expected) if expected else None)
 
 
-def test_the_root_of_the_machine_is_the_init_systems(tmp_path):
+def test_the_root_cgroup_is_refused(tmp_path):
     (tmp_path / "mountinfo").write_text(f"30 23 0:26 / {tmp_path} rw - cgroup2 cgroup2 rw\n")
     (tmp_path / "cgroup").write_text("0::/\n")
     subtree, why = find_subtree(proc=tmp_path)
@@ -251,7 +253,7 @@ def test_the_root_of_the_machine_is_the_init_systems(tmp_path):
     assert "root cgroup" in why
 
 
-def test_a_subtree_that_is_not_ours_says_what_to_do(tmp_path):
+def test_a_subtree_without_permission_is_refused_with_a_remedy(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     subtree, why = find_subtree(str(blocked))

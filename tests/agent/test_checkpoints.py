@@ -1,5 +1,5 @@
-"""Suspend and resume on real driver calls: values survive, nothing is leaked, and no restore is
-tried without the room.
+"""Suspend and resume with real driver calls: values survive, nothing leaks, and no restore is
+attempted without enough memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def scene(tmp_path):
         yield made
 
 
-def test_a_kernel_goes_to_host_memory_with_all_its_processes_and_comes_back(scene: Scene):
+def test_all_processes_of_a_kernel_are_saved_and_restored(scene: Scene):
     before = scene.machine.used(0)
     assert scene.copies.suspend("k", (0,)) == 2 * (2048 + CONTEXT)
     assert scene.states() == {"checkpointed"}
@@ -40,7 +40,7 @@ def test_a_kernel_goes_to_host_memory_with_all_its_processes_and_comes_back(scen
     scene.check_consistent()
 
 
-def test_python_goes_on_while_its_memory_is_away_and_its_calls_wait(scene: Scene):
+def test_python_runs_while_its_memory_is_saved_and_gpu_calls_wait(scene: Scene):
     scene.copies.suspend("k", (0,))
     worker = scene.alive()[0]
     assert worker.do("alive") == "yes"
@@ -60,9 +60,7 @@ def test_a_busy_process_keeps_the_whole_kernel_on_the_gpu(scene: Scene):
     scene.check_consistent()
 
 
-def test_a_process_with_unified_memory_cannot_be_saved_and_the_other_one_is_brought_back(
-    scene: Scene,
-):
+def test_a_process_with_unified_memory_cannot_be_saved_and_the_other_one_is_restored(scene: Scene):
     scene.alive()[1].do("managed", 0, GIB)
     with pytest.raises(CopyFailed) as caught:
         scene.copies.suspend("k", (0,))
@@ -72,11 +70,9 @@ def test_a_process_with_unified_memory_cannot_be_saved_and_the_other_one_is_brou
     scene.check_values()
 
 
-def test_a_process_that_its_failed_copy_has_spoilt_is_lost_and_the_other_one_is_brought_back(
-    scene: Scene,
-):
-    """NVIDIA's own words: cuda-checkpoint "does not attempt to keep the process in a good state"
-    after an error such as unified memory.
+def test_a_process_damaged_by_a_failed_copy_is_lost_and_the_other_one_is_restored(scene: Scene):
+    """NVIDIA: cuda-checkpoint "does not attempt to keep the process in a good state" after an error
+    such as unified memory.
     """
     first, second = scene.alive()
     second.do("managed", 0, GIB)
@@ -88,38 +84,38 @@ def test_a_process_that_its_failed_copy_has_spoilt_is_lost_and_the_other_one_is_
     assert scene.copies.saved() == {}
 
 
-def test_no_restore_without_the_room(scene: Scene):
+def test_no_restore_without_enough_memory(scene: Scene):
     scene.copies.suspend("k", (0,))
-    taken = scene.alive("n")[0].do("alloc", 0, 75 * GIB)
+    allocated = scene.alive("n")[0].do("alloc", 0, 75 * GIB)
     with pytest.raises(CopyFailed, match="MiB are free") as caught:
         scene.copies.resume("k", (0,))
     assert not caught.value.lost
     assert scene.states() == {"checkpointed"}
     scene.check_consistent()
-    scene.alive("n")[0].do("free", taken)
+    scene.alive("n")[0].do("free", allocated)
     scene.copies.resume("k", (0,))
     scene.check_values()
 
 
-def test_a_neighbour_that_takes_memory_in_the_middle_of_a_restore_has_to_wait(scene: Scene):
-    """The race that destroys saved state: without the neighbour's lock this restore would run out
-    of room.
+def test_a_neighbour_that_allocates_during_a_restore_has_to_wait(scene: Scene):
+    """The race that destroys saved state: without the lock of the neighbour, this restore would run
+    out of memory.
     """
     scene.copies.suspend("k", (0,))
     scene.machine.fault("cuCheckpointProcessRestore", Faults.DELAY, delay_ms=300)
-    back = threading.Thread(target=scene.copies.resume, args=("k", (0,)))
-    back.start()
+    resuming = threading.Thread(target=scene.copies.resume, args=("k", (0,)))
+    resuming.start()
     neighbour = scene.alive("n")[0]
     while scene.machine.state(neighbour.pid) != "locked":
         time.sleep(0.002)
     neighbour.start("alloc", 0, 75 * GIB)
-    back.join()
+    resuming.join()
     assert neighbour.answer() == "error 2"
     scene.check_values()
     scene.check_consistent()
 
 
-def test_a_neighbour_that_cannot_hold_still_counts_with_all_that_it_may_take(scene: Scene):
+def test_a_busy_neighbour_counts_with_all_memory_that_its_cap_allows(scene: Scene):
     scene.copies.suspend("k", (0,))
     scene.alive("n")[0].do("launch", 0, 60_000)
     with pytest.raises(CopyFailed, match="may allocate more"):
@@ -129,7 +125,7 @@ def test_a_neighbour_that_cannot_hold_still_counts_with_all_that_it_may_take(sce
     assert scene.states() == {"running"}
 
 
-def test_strangers_are_never_locked_and_leave_a_margin(scene: Scene):
+def test_other_processes_are_never_locked_and_need_a_margin(scene: Scene):
     scene.copies.suspend("k", (0,))
     need = 2 * (2048 + CONTEXT)
     scene.machine.occupy(os.getpid(), 0, (80 * 1024 - need - 2048 - 2 * CONTEXT) * MIB)
@@ -139,7 +135,7 @@ def test_strangers_are_never_locked_and_leave_a_margin(scene: Scene):
     assert scene.machine.state(os.getpid()) == "running"
 
 
-def test_an_image_that_filled_the_gpu_beside_a_stranger_comes_back(scene: Scene):
+def test_an_image_that_filled_the_gpu_beside_another_process_is_restored(scene: Scene):
     scene.machine.occupy(os.getpid(), 0, GIB)
     scene.memory_view.foreign_gpus = frozenset({0})
     scene.alive("n")[0].kill()
@@ -151,7 +147,7 @@ def test_an_image_that_filled_the_gpu_beside_a_stranger_comes_back(scene: Scene)
     scene.check_values()
 
 
-def test_a_state_that_ran_out_of_room_is_lost_and_said_to_be(scene: Scene):
+def test_a_restore_that_runs_out_of_memory_loses_the_state(scene: Scene):
     scene.copies.suspend("k", (0,))
     scene.machine.fault("cuCheckpointProcessRestore", Faults.FAIL, 2)
     with pytest.raises(CopyFailed, match="OUT_OF_MEMORY") as caught:
@@ -168,12 +164,12 @@ def test_a_failed_process_is_lost(scene: Scene):
     assert scene.machine.state(scene.alive()[1].pid) == "running"
 
 
-def test_a_process_that_starts_while_the_others_are_locked_is_saved_too(scene: Scene):
+def test_a_process_that_starts_while_others_are_locked_is_saved_too(scene: Scene):
     scene.machine.fault("cuCheckpointProcessLock", Faults.DELAY, delay_ms=400)
-    out = threading.Thread(target=scene.copies.suspend, args=("k", (0,)))
-    out.start()
+    suspending = threading.Thread(target=scene.copies.suspend, args=("k", (0,)))
+    suspending.start()
     scene.kernels["k"].append(scene.worker("k", GIB))
-    out.join()
+    suspending.join()
     assert scene.states() == {"checkpointed"}
     assert len(scene.alive()) == 3
     scene.copies.resume("k", (0,))
@@ -188,7 +184,7 @@ def test_a_process_that_ends_while_it_is_saved_leaves_nothing_behind(scene: Scen
     assert "k" not in scene.copies.saved()
 
 
-def test_a_kernel_moves_to_another_gpu_when_this_is_proved(tmp_path):
+def test_a_kernel_moves_to_another_gpu(tmp_path):
     with scene_of(tmp_path, relocates=True, gpus=3) as scene:
         scene.copies.suspend("k", (0,))
         scene.copies.resume("k", (2,))
@@ -205,11 +201,9 @@ def test_a_kernel_moves_to_another_gpu_when_this_is_proved(tmp_path):
 @pytest.mark.parametrize(
     ("quirks", "why"),
     [({"remap_is_noop": 1}, "did not make it"), ({}, "cannot move")],
-    ids=["no-op", "not proved"],
+    ids=["no-op", "not tested"],
 )
-def test_a_move_that_the_driver_does_not_make_loses_the_state_and_takes_no_memory(
-    tmp_path, quirks, why
-):
+def test_a_move_that_the_driver_ignores_loses_the_state_and_uses_no_memory(tmp_path, quirks, why):
     with scene_of(tmp_path, relocates=bool(quirks)) as scene:
         for name, value in quirks.items():
             scene.machine.set(name, value)
@@ -222,7 +216,7 @@ def test_a_move_that_the_driver_does_not_make_loses_the_state_and_takes_no_memor
         scene.check_consistent()
 
 
-def test_a_masked_process_cannot_be_moved(tmp_path):
+def test_a_process_that_sees_one_gpu_cannot_be_moved(tmp_path):
     with scene_of(tmp_path, relocates=True) as scene:
         worker = scene.machine.worker(CUDA_VISIBLE_DEVICES="0")
         worker.do("alloc", 0, GIB)
@@ -236,7 +230,7 @@ def test_a_masked_process_cannot_be_moved(tmp_path):
         assert scene.machine.state(worker.pid) == "running"
 
 
-def test_an_old_driver_says_why_it_cannot(tmp_path):
+def test_an_old_driver_is_reported(tmp_path):
     with scene_of(tmp_path, driver=565) as scene:
         assert "older than 570" in scene.driver.problem()
         with pytest.raises(CopyFailed) as caught:
@@ -246,7 +240,7 @@ def test_an_old_driver_says_why_it_cannot(tmp_path):
 
 
 @pytest.mark.parametrize("state", ["locked", "checkpointed"])
-def test_a_lost_record_costs_nothing_but_the_size(scene: Scene, state):
+def test_without_a_journal_kernels_are_recovered_by_their_states(scene: Scene, state):
     for worker in scene.alive():
         scene.driver.lock(worker.pid, 100)
         if state == "checkpointed":
@@ -259,7 +253,7 @@ def test_a_lost_record_costs_nothing_but_the_size(scene: Scene, state):
     scene.check_consistent()
 
 
-def test_a_half_saved_kernel_is_saved_wholly_after_a_restart(scene: Scene):
+def test_a_partly_saved_kernel_is_saved_after_a_restart(scene: Scene):
     first, second = scene.alive()
     scene.driver.lock(first.pid, 100)
     scene.driver.lock(second.pid, 100)
@@ -270,14 +264,14 @@ def test_a_half_saved_kernel_is_saved_wholly_after_a_restart(scene: Scene):
     scene.check_values()
 
 
-def test_a_broken_record_is_no_reason_not_to_start(tmp_path):
+def test_a_damaged_journal_does_not_prevent_the_start(tmp_path):
     (tmp_path / "parked.json").write_text("{half")
     with scene_of(tmp_path) as scene:
         scene.copies.suspend("k", (0,))
         assert json.loads((tmp_path / "parked.json").read_text())["kernels"]["k"]["where"] == [0]
 
 
-def test_an_agent_that_sees_no_gpu_itself_still_copies(scene: Scene, monkeypatch):
+def test_an_agent_without_visible_gpus_still_copies(scene: Scene, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert scene.driver.problem() == ""
     scene.copies.suspend("k", (0,))
@@ -285,8 +279,8 @@ def test_an_agent_that_sees_no_gpu_itself_still_copies(scene: Scene, monkeypatch
 
 
 @pytest.mark.parametrize("code", [3, 304, 801])
-def test_a_child_without_cuda_does_not_keep_its_kernel_in_doubt(scene: Scene, code: int):
-    """What a driver answers about such a process is not written anywhere."""
+def test_a_child_without_cuda_does_not_make_its_kernel_uncertain(scene: Scene, code: int):
+    """The driver's error for such a process is not documented."""
     bystander = scene.machine.worker()
     assert bystander.do("alive") == "yes"
     scene.kernels["k"].append(bystander)
@@ -298,9 +292,9 @@ def test_a_child_without_cuda_does_not_keep_its_kernel_in_doubt(scene: Scene, co
 
 
 @pytest.mark.parametrize("name", ["k", "n"])
-def test_who_is_listed_with_nothing_is_no_part_of_a_copy(scene: Scene, name: str):
-    """A program that has only counted the GPUs: NVML lists it, CUDA refuses to lock it. In the
-    kernel, or in its neighbour at the resume.
+def test_a_process_listed_without_memory_is_not_copied(scene: Scene, name: str):
+    """A program that only counted the GPUs: NVML lists it, but CUDA refuses to lock it. In the
+    kernel, or in its neighbour during the resume.
     """
     counter = scene.machine.worker()
     assert counter.do("count") == "2"
@@ -313,7 +307,7 @@ def test_who_is_listed_with_nothing_is_no_part_of_a_copy(scene: Scene, name: str
     assert scene.states() == {"running"}
 
 
-def test_the_helper_ends_with_its_agent(scene: Scene):
+def test_the_checkpoint_worker_ends_with_its_agent(scene: Scene):
     assert scene.driver.problem() == ""
     pid = scene.driver.worker_pid()
     assert pid
@@ -322,10 +316,8 @@ def test_the_helper_ends_with_its_agent(scene: Scene):
         os.kill(pid, 0)
 
 
-def test_a_call_that_hangs_costs_the_helper(tmp_path):
-    """A thread that hangs in the driver cannot be ended: it would hang, and hold what it holds, for
-    ever.
-    """
+def test_a_hanging_call_costs_the_checkpoint_worker(tmp_path):
+    """A thread that hangs in the driver cannot be ended, so the process is killed."""
     with scene_of(tmp_path, deadlines=HASTY) as scene:
         assert scene.driver.problem() == ""
         pid = scene.driver.worker_pid()
@@ -337,7 +329,7 @@ def test_a_call_that_hangs_costs_the_helper(tmp_path):
             os.kill(pid, 0)
 
 
-def test_a_dead_helper_is_replaced_without_a_word(scene: Scene):
+def test_a_dead_checkpoint_worker_is_replaced(scene: Scene):
     assert scene.driver.problem() == ""
     pid = scene.driver.worker_pid()
     assert pid

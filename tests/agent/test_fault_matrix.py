@@ -1,9 +1,9 @@
-"""Every call of the driver fails, hangs, lies, kills or is killed once, at every step of suspend
-and resume; so does the agent's helper.
+"""Every driver call fails, hangs, lies, kills or is killed once, at every step of suspend and
+resume; the checkpoint worker too.
 
-Whatever happened: nobody stays locked, the neighbour runs, the books say what is true, nothing is
-promised or held for ever, no byte is wrong, and once the driver behaves again the kernel can be
-suspended and resumed. State is lost only where the driver said so.
+Afterwards no process is locked, the neighbour runs, the journal is correct, no lock or memory is
+held, no byte is wrong, and the kernel can be suspended and resumed again. State is lost only if the
+driver reports it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ CALLS = {
 }
 KINDS = {
     "fails": Faults.FAIL,
-    "fails but did it": Faults.FAIL_AFTER,
+    "fails after doing it": Faults.FAIL_AFTER,
     "lies": Faults.LIE,
     "hangs": Faults.HANG,
     "hangs after doing it": Faults.HANG_AFTER,
-    "meets a dead process": Faults.VANISH,
-    "kills the helper": Faults.DIE,
-    "kills the helper after doing it": Faults.DIE_AFTER,
+    "finds a dead process": Faults.VANISH,
+    "kills the worker": Faults.DIE,
+    "kills the worker after doing it": Faults.DIE_AFTER,
 }
 MATRIX = [
     (phase, f"cuCheckpointProcess{call}", kind, skip)
@@ -88,7 +88,7 @@ def test_whatever_a_call_does_once(scene: Scene, phase: str, call: str, kind: st
     scene.machine.fault(call, KINDS[kind], skip=skip)
     lost = go_through(scene, phase)
     assert not lost
-    assert len(scene.alive()) + len(scene.alive("n")) == 3 or kind == "meets a dead process"
+    assert len(scene.alive()) + len(scene.alive("n")) == 3 or kind == "finds a dead process"
     works_again(scene)
 
 
@@ -119,7 +119,7 @@ def test_a_driver_that_fails_for_a_long_time(scene: Scene, phase: str, call: str
 
 @pytest.mark.parametrize("target", ["own", "neighbour"])
 def test_faults_about_one_process_only(scene: Scene, target: str):
-    """The second process of the kernel, or the neighbour that holds still, is the one in trouble."""
+    """The fault concerns the second process of the kernel, or the quiesced neighbour."""
     scene.copies.suspend("k", (0,))
     pid = scene.alive()[1].pid if target == "own" else scene.alive("n")[0].pid
     scene.machine.fault("cuCheckpointProcessUnlock", Faults.HANG, pid=pid)

@@ -1,5 +1,5 @@
-"""Kernels in containers (pid namespaces of their own) under an agent of the machine, and an agent
-that is in one itself, tried for real.
+"""Kernels in pid namespaces (containers) with an agent on the host, and an agent inside one, with
+real namespaces.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tests.agent.simulated_node import GIB, play
 from tests.fake_driver.fake_gpu_machine import FakeGpuMachine
 
 CONTAINER = 'mount --bind /proc "$0" && exec unshare --pid --fork --kill-child --mount-proc "$@"'
-"""The machine's /proc stays visible for the played driver alone, which knows its processes by the
-machine's numbers as the real one does.
+"""The host's /proc stays visible for the fake driver, which identifies processes by the pids of the
+host, like the real one.
 """
 FILL = "p = gpu.alloc({gib} << 30); gpu.write(p, b'tensor'); result = p"
 
 
 def container(folder: Path) -> tuple[list[str], dict[str, str]]:
-    """What to put before a command, and into its environment."""
+    """The prefix of a command, and its environment."""
     host = folder / "machine"
     host.mkdir(exist_ok=True)
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", CONTAINER, str(host)], {
@@ -33,31 +33,31 @@ def container(folder: Path) -> tuple[list[str], dict[str, str]]:
     }
 
 
-def may_contain(folder: Path) -> bool:
+def can_contain(folder: Path) -> bool:
     prefix, _ = container(folder)
     return subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
 
 
 @pytest.fixture
-def boxed(tmp_path):
-    if not may_contain(tmp_path):
-        pytest.skip("needs the right to make namespaces")
+def in_container(tmp_path):
+    if not can_contain(tmp_path):
+        pytest.skip("requires permission to create namespaces")
     return container(tmp_path)
 
 
-def test_kernels_in_containers_are_known_saved_brought_back_and_ended(boxed):
+def test_kernels_in_containers_are_attributed_saved_restored_and_ended(in_container):
     async def story():
         async with GpuNode() as world:
-            world.server.wrap, world.server.environ = boxed
+            world.server.wrap, world.server.environ = in_container
             a = await world.kernel("a", request=40 * GIB)
             main = world.record("a").process.main
             assert main is not None
-            assert process_at(main.pid) == main, "by the machine's number"
+            assert process_at(main.pid) == main, "by the pid on the host"
             assert (await a.run("import os\nresult = os.getpid()"))["result"] == 1
             assert "error" not in await a.run(FILL.format(gib=60))
             await world.until(
                 lambda: world.record("a").memory.used_mib == 60 * GIB + 256,
-                "its memory is its own, and no stranger's",
+                "its memory is attributed to it",
             )
             assert world.agent.node.foreign == {0: 0}
             b = await world.kernel("b", request=39 * GIB)
@@ -76,10 +76,10 @@ def test_kernels_in_containers_are_known_saved_brought_back_and_ended(boxed):
     play(story())
 
 
-def test_an_agent_in_a_pid_namespace_of_its_own_says_that_it_cannot_tell_whose_memory_is_whose(
-    boxed, tmp_path
+def test_an_agent_in_a_pid_namespace_reports_that_it_cannot_attribute_memory(
+    in_container, tmp_path
 ):
-    prefix, environ = boxed
+    prefix, environ = in_container
     with FakeGpuMachine(gpus=1) as machine:
         argv = [
             *prefix,

@@ -1,5 +1,5 @@
-"""Real GPUs as the desk sees them: what is offered, what is foreign, what lags, what is parked, and
-what is told to the scheduler.
+"""Real GPUs as the reconciler sees them: offered, foreign, lagging and saved memory, and reports to
+the scheduler.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def devices(tmp_path, **options):
             found.close()
 
 
-def test_a_reading_is_offered_memory_strangers_and_kernels(tmp_path):
+def test_a_reading_contains_offered_memory_other_processes_and_kernels(tmp_path):
     with devices(tmp_path) as (machine, found):
         found.kernel("a", 2)
-        stranger = machine.worker()
-        stranger.do("alloc", 0, GIB)
+        other = machine.worker()
+        other.do("alloc", 0, GIB)
         found.read_memory()
         reading = found.read()
         assert {name: dict(one.held) for name, one in reading.kernels.items()} == {
@@ -68,15 +68,15 @@ def test_a_reading_is_offered_memory_strangers_and_kernels(tmp_path):
         assert (second.used_mib, second.healthy, second.health) == (0, True, "")
 
 
-def test_a_little_of_the_drivers_own_stands_in_nobodys_way(tmp_path):
+def test_small_amounts_of_driver_memory_do_not_reduce_the_offer(tmp_path):
     with devices(tmp_path, context=0) as (machine, found):
-        stranger = machine.worker()
-        stranger.do("alloc", 0, SLACK << 20)
+        other = machine.worker()
+        other.do("alloc", 0, SLACK << 20)
         found.read_memory()
         assert found.read().foreign[0] == 0
 
 
-def test_what_lags_is_used_and_nobodys(tmp_path):
+def test_lagging_memory_is_in_use_and_belongs_to_no_kernel(tmp_path):
     with devices(tmp_path) as (machine, found):
         a = found.kernel("a", 2)
         machine.set("lag_ms", 60_000)
@@ -87,7 +87,7 @@ def test_what_lags_is_used_and_nobodys(tmp_path):
         assert reading.used[0] == 2048 + CONTEXT - SLACK
 
 
-def test_a_saved_kernel_is_known_by_its_image_and_comes_back(tmp_path):
+def test_a_saved_kernel_is_reported_with_its_image_and_can_be_resumed(tmp_path):
     with devices(tmp_path) as (machine, found):
         a = found.kernel("a", 2)
         found.attach({"a": [(0, 8000)]})
@@ -110,17 +110,17 @@ def test_a_saved_kernel_is_known_by_its_image_and_comes_back(tmp_path):
         )
 
 
-def test_an_agent_that_starts_again_finds_what_is_saved_and_where_it_was(tmp_path):
+def test_a_restarted_agent_finds_saved_kernels_and_their_gpus(tmp_path):
     with devices(tmp_path) as (machine, found):
         a = found.kernel("a", 2)
         found.suspend(
             "a", lambda _mib: ""
-        )  # it was attached by an agent that is gone: where it holds memory is where it was
+        )  # not attached by this agent: its GPUs are those with its memory
         found.close()
         again = NvidiaDevices(Nvml(), tmp_path)
         try:
             again.track_kernels({"a": KernelProcesses((a.pid, start_of(a.pid)), "")})
-            assert again.read().kernels["a"].half_done, "nobody knows yet how far the last one came"
+            assert again.read().kernels["a"].half_done, "the state is uncertain until it is checked"
             again.recover("a")
             assert again.read().kernels["a"].suspended
             assert again.resume("a", [0]) == 2048 + CONTEXT
@@ -140,7 +140,7 @@ def test_one_lost_gpu_does_not_stop_copies_on_the_others(tmp_path):
             found.read_memory()
 
 
-def test_who_may_still_grow_is_told_to_the_copies(tmp_path):
+def test_copies_know_how_much_kernels_may_still_allocate(tmp_path):
     with devices(tmp_path) as (_, found):
         found.kernel("a", 2)
         found.attach({"a": [(0, 4096)]})
@@ -156,7 +156,7 @@ def test_a_kernel_sees_no_gpu_before_it_has_a_share(tmp_path):
         assert found.driver() == "580.65.06"
 
 
-def test_a_node_with_instances_only_says_that_they_cannot_be_saved(tmp_path):
+def test_a_node_with_mig_instances_only_cannot_suspend(tmp_path):
     with FakeGpuMachine(gpus=1) as machine:
         machine.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
         with loaded(machine):
@@ -172,7 +172,7 @@ def test_a_node_with_instances_only_says_that_they_cannot_be_saved(tmp_path):
 
 
 def suspend_is(found, expected):
-    """Wait until it is missing for this reason; "": until it is there."""
+    """Wait until the tier is missing for this reason; "": until it is present."""
     deadline = time.monotonic() + 30
     while not found.capabilities()[1].get("suspend", "").startswith(expected) or (
         not expected and "suspend" not in found.capabilities()[0]
@@ -181,20 +181,18 @@ def suspend_is(found, expected):
         time.sleep(0.02)
 
 
-def test_an_agent_that_finds_no_room_tests_when_there_is_some(tmp_path, monkeypatch):
+def test_without_free_memory_the_test_is_repeated_until_it_runs(tmp_path, monkeypatch):
     monkeypatch.setattr("node_agent.devices.nvidia.capability_probe.RETRY_S", 0.1)
     with devices(tmp_path, gpus=1) as (machine, found):
-        stranger = machine.worker()
-        stranger.do("alloc", 0, 7 * GIB + GIB // 2)
+        other = machine.worker()
+        other.do("alloc", 0, 7 * GIB + GIB // 2)
         found.start(lambda: None)
         suspend_is(found, "no GPU has 1 GiB of free memory")
-        stranger.kill()
+        other.kill()
         suspend_is(found, "")
 
 
-def test_an_agent_that_comes_back_tries_nothing_beside_kernels_and_believes_what_was_proven(
-    tmp_path,
-):
+def test_a_restarted_agent_does_not_test_beside_kernels_and_uses_earlier_proofs(tmp_path):
     with devices(tmp_path, gpus=1) as (machine, found):
         found.probe()
         kernel = found.kernel("a", 5)
@@ -212,7 +210,7 @@ def test_an_agent_that_comes_back_tries_nothing_beside_kernels_and_believes_what
             again.close()
 
 
-# ---- at the desk ---------------------------------------------------------------------------------
+# ---- with the agent ------------------------------------------------------------------------------
 
 
 def lease(name, gpu, mib=4000, whole=8000):
@@ -231,10 +229,10 @@ def lease(name, gpu, mib=4000, whole=8000):
     )
 
 
-def test_a_process_that_settled_on_a_gpu_is_not_moved_and_not_saved_to_be_moved(tmp_path):
+def test_a_process_bound_to_a_gpu_is_not_moved_and_not_saved_to_be_moved(tmp_path):
     with devices(tmp_path) as (_, found):
         agent = Agent(AgentConfig("n0", tmp_path), found)
-        assert agent.node.binds_processes(), "nothing is proven yet"
+        assert agent.node.binds_processes(), "nothing has been tested yet"
         worker = found.kernel("a", 2)
         kernel = agent.node.open_kernel("a")
         kernel.assignment.lease, kernel.assignment.assigned_gpus, kernel.assignment.bound_gpus = (
@@ -253,8 +251,8 @@ def test_a_process_that_settled_on_a_gpu_is_not_moved_and_not_saved_to_be_moved(
         assert not tenant(kernel, 0, 30_000, 5_000).suspendable
 
 
-class Line:
-    """A scheduler that only listens: every report, as it came."""
+class RecordingLink:
+    """A scheduler that records every message."""
 
     def __init__(self):
         self.heard = []
@@ -267,13 +265,13 @@ class Line:
         yield None
 
 
-def test_the_scheduler_hears_at_once_of_a_gpu_that_fell_ill_and_rarely_of_measurements(tmp_path):
+def test_health_is_reported_at_once_and_measurements_rarely(tmp_path):
     async def story():
-        line = Line()
+        recorder = RecordingLink()
 
         class Opened:
             async def __aenter__(self):
-                return line
+                return recorder
 
             async def __aexit__(self, *_):
                 return None
@@ -284,14 +282,14 @@ def test_the_scheduler_hears_at_once_of_a_gpu_that_fell_ill_and_rarely_of_measur
             found.probe()
             link = asyncio.ensure_future(agent.session.run())
             await asyncio.wait_for(agent.session.connected.wait(), 20)
-            hello = next(body for body in line.heard if isinstance(body, AgentHello))
+            hello = next(body for body in recorder.heard if isinstance(body, AgentHello))
             assert (hello.node.driver, [one.healthy for one in hello.node.devices]) == (
                 "580.65.06",
                 [True, True],
             )
 
             def told():
-                return [body.node for body in line.heard if isinstance(body, NodeChangedReport)]
+                return [body.node for body in recorder.heard if isinstance(body, NodeChangedReport)]
 
             async def settled(count):
                 async with asyncio.timeout(20):
@@ -303,7 +301,7 @@ def test_the_scheduler_hears_at_once_of_a_gpu_that_fell_ill_and_rarely_of_measur
             found.read_memory()
             agent.session.report_node()
             await asyncio.sleep(0.05)
-            assert told() == [], "a measurement alone waits"
+            assert told() == [], "measurements alone are delayed"
             now += 5_000
             agent.session.report_node()
             assert (await settled(1))[0].devices[0].foreign_processes == 1

@@ -1,6 +1,4 @@
-"""pynvml's own code on played drivers from 535 to 615: what is read, and how each ability is lost
-alone.
-"""
+"""pynvml with fake drivers from 535 to 615: readings, and independent failures."""
 
 from __future__ import annotations
 
@@ -53,7 +51,7 @@ def test_a_process_in_both_lists_is_counted_once_and_hidden_sizes_are_unknown():
         assert nvml.processes(0) == [ProcessUse(worker.pid, None)]
 
 
-def test_who_has_only_counted_the_gpus_may_be_listed_with_nothing():
+def test_a_process_without_context_may_be_listed_without_memory():
     with fake_nvml() as (machine, nvml):
         worker = machine.worker()
         worker.do("count")
@@ -62,7 +60,7 @@ def test_who_has_only_counted_the_gpus_may_be_listed_with_nothing():
         assert nvml.processes(0) == [ProcessUse(worker.pid, 0)]
 
 
-def test_missing_third_lists_are_read_by_the_second():
+def test_without_version_3_of_the_lists_version_2_is_read():
     with fake_nvml() as (machine, nvml):
         worker = machine.worker()
         worker.do("alloc", 0, GIB)
@@ -75,7 +73,7 @@ def test_missing_third_lists_are_read_by_the_second():
         assert [one.pid for one in nvml.processes(0)] == [worker.pid]
 
 
-def test_instances_are_devices_of_their_own_and_a_cut_gpu_is_none():
+def test_mig_instances_are_devices_and_their_gpu_is_none():
     with FakeGpuMachine(gpus=2) as machine:
         for _ in range(2):
             machine.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
@@ -94,14 +92,14 @@ def test_instances_are_devices_of_their_own_and_a_cut_gpu_is_none():
             with pytest.raises(NvmlFailed) as failed:
                 nvml.process_utilization(1, 0)
             assert failed.value.is_missing
-            happened = nvml.subscribe()
+            read_events = nvml.subscribe()
             machine.event(0, 8, 79)
-            assert happened() == [GpuEvent((0, 1), "xid", 79)]
+            assert read_events() == [GpuEvent((0, 1), "xid", 79)]
             assert nvml.recovery_action(0) == 0
             nvml.close()
 
 
-def test_a_cut_gpu_without_instances_and_a_lost_one_are_said_and_not_offered():
+def test_a_gpu_without_mig_instances_and_a_lost_one_are_reported_and_not_offered():
     with FakeGpuMachine(gpus=3) as machine:
         machine.set("mig_mode", 1, gpu=0)
         machine.set("healthy", 0, gpu=1)
@@ -113,7 +111,7 @@ def test_a_cut_gpu_without_instances_and_a_lost_one_are_said_and_not_offered():
             nvml.close()
 
 
-def test_utilisation_is_per_process_and_nobody_working_is_no_failure():
+def test_utilization_is_per_process_and_idle_gpus_are_no_failure():
     with fake_nvml(gpus=1) as (machine, nvml):
         worker, idle = machine.worker(), machine.worker()
         for one in (worker, idle):
@@ -126,7 +124,7 @@ def test_utilisation_is_per_process_and_nobody_working_is_no_failure():
         assert nvml.utilization(0) == 0.4
 
 
-def test_somebody_who_starts_to_work_between_the_two_halves_is_waited_for():
+def test_a_process_that_starts_between_the_two_halves_of_the_call_causes_a_retry():
     with fake_nvml() as (machine, nvml):
         worker = machine.worker()
         worker.do("alloc", 0, GIB)
@@ -145,13 +143,13 @@ FAILURES = {
     "not on this GPU": (pynvml.NVML_ERROR_NOT_SUPPORTED, "is_missing"),
     "not for this user": (pynvml.NVML_ERROR_NO_PERMISSION, "is_refused"),
     "the GPU is lost": (pynvml.NVML_ERROR_GPU_IS_LOST, "is_lost"),
-    "it wants a reset": (pynvml.NVML_ERROR_RESET_REQUIRED, "is_lost"),
-    "nobody knows": (pynvml.NVML_ERROR_UNKNOWN, ""),
+    "it requires a reset": (pynvml.NVML_ERROR_RESET_REQUIRED, "is_lost"),
+    "unknown": (pynvml.NVML_ERROR_UNKNOWN, ""),
 }
 
 
 @pytest.mark.parametrize(("code", "kind"), FAILURES.values(), ids=FAILURES)
-def test_each_failure_says_of_which_kind_it_is(code, kind):
+def test_failures_are_classified(code, kind):
     with fake_nvml() as (machine, nvml):
         machine.fault("nvmlDeviceGetUtilizationRates", Faults.FAIL, code)
         with pytest.raises(NvmlFailed) as failed:
@@ -172,7 +170,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("code", "words"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_driver_is_named_with_what_to_do(tmp_path, code, words):
+def test_a_broken_driver_is_reported_with_a_remedy(tmp_path, code, words):
     with FakeGpuMachine() as machine, loaded(machine):
         machine.fault("nvmlInitWithFlags", Faults.FAIL, code)
         with pytest.raises(Unavailable, match=words) as refused:
@@ -180,14 +178,14 @@ def test_a_broken_driver_is_named_with_what_to_do(tmp_path, code, words):
         assert "--simulate MODEL:N" in refused.value.message
 
 
-def test_a_driver_that_fails_after_its_start_is_named_too(tmp_path):
+def test_a_driver_that_fails_after_its_start_is_reported(tmp_path):
     with FakeGpuMachine() as machine, loaded(machine):
         machine.fault("nvmlSystemGetDriverVersion", Faults.FAIL, pynvml.NVML_ERROR_UNKNOWN)
         with pytest.raises(Unavailable, match="does not answer"):
             find_devices(DiscoveryRequest("n0", tmp_path))
 
 
-def test_a_machine_without_gpus_says_so(tmp_path):
+def test_a_machine_without_gpus_is_reported(tmp_path):
     with (
         FakeGpuMachine(gpus=0) as machine,
         loaded(machine),
@@ -196,14 +194,14 @@ def test_a_machine_without_gpus_says_so(tmp_path):
         find_devices(DiscoveryRequest("n0", tmp_path))
 
 
-def test_a_machine_whose_only_gpu_cannot_be_offered_says_why(tmp_path):
+def test_a_machine_whose_only_gpu_cannot_be_offered_is_reported_with_the_reason(tmp_path):
     with FakeGpuMachine(gpus=1) as machine, loaded(machine):
         machine.set("mig_mode", 1, gpu=0)
         with pytest.raises(Unavailable, match="MIG is on, but it has no instances"):
             find_devices(DiscoveryRequest("n0", tmp_path))
 
 
-def test_gpus_whose_users_cannot_be_seen_are_not_shared(tmp_path):
+def test_gpus_whose_processes_are_not_listed_are_not_shared(tmp_path):
     with FakeGpuMachine(gpus=2) as machine, loaded(machine):
         machine.fault(
             "nvmlDeviceGetComputeRunningProcesses_v3",
@@ -215,7 +213,7 @@ def test_gpus_whose_users_cannot_be_seen_are_not_shared(tmp_path):
             find_devices(DiscoveryRequest("n0", tmp_path))
 
 
-def test_limits_go_round_in_bytes(tmp_path):
+def test_limits_are_set_and_read_in_bytes(tmp_path):
     with fake_nvml(gpus=2, driver=615) as (machine, nvml):
         leaf = str(tmp_path)
         nvml.set_memory_limits(0, leaf, GIB, 2 * GIB)
@@ -226,15 +224,15 @@ def test_limits_go_round_in_bytes(tmp_path):
         nvml.set_memory_limits(0, leaf, 0, None)
         assert nvml.memory_limits(0, leaf) == (0, None, 0)
         with pytest.raises(NvmlFailed) as failed:
-            nvml.set_memory_limits(0, f"{leaf}/nobody", 0, None)
+            nvml.set_memory_limits(0, f"{leaf}/missing", 0, None)
         assert failed.value.is_os_error
         with pytest.raises(NvmlFailed) as failed:
             nvml.memory_limits(1, leaf)
-        assert failed.value.is_not_found, "none was ever set there"
+        assert failed.value.is_not_found, "no limit was set there"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_may_not_use_its_parents_handles():
+def test_a_forked_child_cannot_use_handles_of_its_parent():
     with fake_nvml() as (_, nvml):
         child = os.fork()
         if child == 0:

@@ -1,6 +1,4 @@
-"""Whose a process is, with real processes: by parent, by mark, by session, and never by a pid
-alone.
-"""
+"""Attribution of real processes to kernels: by parent, marker or session, never by a pid alone."""
 
 from __future__ import annotations
 
@@ -59,12 +57,12 @@ def running(code, *args, launch="", **options):
         process.wait(10)
 
 
-def test_children_are_their_kernels_by_parent_mark_and_session():
-    with running(FAMILY, launch="k.1") as (main, children), running(FAMILY) as (other, strangers):
+def test_children_are_attributed_by_parent_marker_and_session():
+    with running(FAMILY, launch="k.1") as (main, children), running(FAMILY) as (other, others):
         owners = ProcessAttribution()
         owners.track({"k": KernelProcesses((main.pid, start_of(main.pid)), "k.1")})
         assert [owners.owner_of(pid)[1] for pid in (main.pid, *children)] == ["k"] * 4
-        assert [owners.owner_of(pid)[1] for pid in (other.pid, *strangers)] == [FOREIGN] * 4
+        assert [owners.owner_of(pid)[1] for pid in (other.pid, *others)] == [FOREIGN] * 4
         assert {one.pid for one in owners.members("k")} == {main.pid, *children}
 
 
@@ -75,7 +73,7 @@ def test_an_orphan_with_an_empty_environment_is_found_by_its_session(tmp_path):
         assert owners.owner_of(orphan)[1] == "k"
 
 
-def test_a_mark_without_its_main_process_is_enough_and_an_old_mark_is_a_strangers():
+def test_a_marker_suffices_without_main_process_and_an_old_marker_is_foreign():
     with running(FAMILY, launch="k.2") as (main, _):
         owners = ProcessAttribution()
         owners.track({"k": KernelProcesses(None, "k.2")})
@@ -84,12 +82,12 @@ def test_a_mark_without_its_main_process_is_enough_and_an_old_mark_is_a_stranger
         assert owners.owner_of(main.pid)[1] == FOREIGN
 
 
-def test_the_agents_own_toys_are_nobodys():
+def test_test_processes_of_the_agent_belong_to_no_kernel():
     with running(FAMILY, launch=SELF_TEST) as (main, _):
         assert ProcessAttribution().owner_of(main.pid)[1] == ENDED
 
 
-def test_a_stranger_becomes_a_kernels_when_it_is_registered():
+def test_a_process_is_attributed_once_its_kernel_is_registered():
     with running(FAMILY) as (main, children):
         owners = ProcessAttribution()
         assert owners.owner_of(main.pid)[1] == FOREIGN
@@ -97,14 +95,14 @@ def test_a_stranger_becomes_a_kernels_when_it_is_registered():
         assert owners.owner_of(children[0])[1] == "k"
 
 
-def test_a_pid_used_again_is_not_the_kernel():
+def test_a_reused_pid_is_not_the_kernel():
     with running(FAMILY) as (main, _):
         owners = ProcessAttribution()
         owners.track({"k": KernelProcesses((main.pid, start_of(main.pid) - 1), "k.1")})
         assert owners.owner_of(main.pid)[1] == FOREIGN
 
 
-def test_the_dead_are_gone_and_the_never_seen_are_strangers():
+def test_ended_processes_are_distinguished_from_unknown_pids():
     owners = ProcessAttribution()
     with running(FAMILY) as (main, _):
         start = owners.owner_of(main.pid)[0]
@@ -113,26 +111,22 @@ def test_the_dead_are_gone_and_the_never_seen_are_strangers():
     assert owners.owner_of(2**22 + 1) == (0, FOREIGN)
 
 
-def test_a_server_s_number_is_believed_with_the_mark_of_the_launch():
+def test_a_reported_pid_is_accepted_with_the_marker_of_the_launch():
     with (
         running(FAMILY, launch="k.1") as (main, _),
         running(FAMILY, launch="other.1") as (other, _),
     ):
         assert find_launched(main.pid, "k.1") == ProcessId(main.pid, start_of(main.pid))
-        assert find_launched(other.pid, "k.1") is None, (
-            "the process of another launch, whatever number its server gave"
-        )
-    assert find_launched(1, "k.1") is None, (
-        "a process that has been here for long is not what was launched just now"
-    )
+        assert find_launched(other.pid, "k.1") is None, "the process of another launch"
+    assert find_launched(1, "k.1") is None, "an old process was not just launched"
 
 
-def test_a_kernel_whose_launcher_emptied_the_environment_is_believed_while_it_is_young():
+def test_an_unmarked_process_is_accepted_while_it_is_young():
     with running(FAMILY) as (main, _):
         assert find_launched(main.pid, "k.1") == ProcessId(main.pid, start_of(main.pid))
 
 
-def may_unshare():
+def can_unshare():
     return (
         subprocess.run(
             ["unshare", "-p", "--fork", "true"], capture_output=True, check=False
@@ -141,8 +135,8 @@ def may_unshare():
     )
 
 
-@pytest.mark.skipif(not may_unshare(), reason="needs the right to make a pid namespace")
-def test_a_server_in_a_container_counts_differently():
+@pytest.mark.skipif(not can_unshare(), reason="requires permission to create a pid namespace")
+def test_pids_reported_from_a_container_are_translated():
     command = ["unshare", "-p", "--fork", "--kill-child", sys.executable, "-c", FAMILY]
     process = subprocess.Popen(
         command,
@@ -153,7 +147,7 @@ def test_a_server_in_a_container_counts_differently():
     )
     try:
         inner = [1, *map(int, process.stdout.readline().split())]
-        found = [find_launched(pid, "k.1") for pid in inner[:3]]  # the last one carries no mark
+        found = [find_launched(pid, "k.1") for pid in inner[:3]]  # the last one carries no marker
         assert None not in found
         assert len({one.pid for one in found}) == 3
         assert process.pid not in {one.pid for one in found}

@@ -1,6 +1,4 @@
-"""What the agent sees of the GPUs, look by look: who holds what, what lags, what broke, and what
-cannot be seen at all.
-"""
+"""Readings of the GPUs: memory per kernel, lagging memory, errors, and what cannot be read."""
 
 from __future__ import annotations
 
@@ -24,17 +22,17 @@ CONTEXT = 256
 
 @contextmanager
 def watched(**options):
-    """A machine, somebody who looks at it, and a way to make toys kernels."""
+    """A fake GPU machine, its sampler, and a function that starts kernels."""
     with fake_nvml(**{"gpus": 1, **options}) as (machine, nvml):
-        owners = ProcessAttribution()
-        sampler = GpuSampler(nvml, owners)
+        attribution = ProcessAttribution()
+        sampler = GpuSampler(nvml, attribution)
         kernels = {}
 
         def kernel(name, gib, ordinal=0):
             worker = machine.worker()
             worker.do("alloc", ordinal, gib * GIB)
             kernels[name] = KernelProcesses((worker.pid, start_of(worker.pid)), "")
-            owners.track(kernels)
+            attribution.track(kernels)
             return worker
 
         sampler.kernel = kernel
@@ -45,22 +43,22 @@ def watched(**options):
 
 
 @pytest.mark.parametrize("driver", [535, 550, 570, 580, 615])
-def test_kernels_and_strangers_on_every_driver(driver):
+def test_kernels_and_other_processes_on_every_driver(driver):
     with watched(driver=driver, gpus=2) as (machine, sampler):
         sampler.kernel("a", 3)
         sampler.kernel("b", 2, 1)
-        stranger = machine.worker()
-        stranger.do("alloc", 0, GIB)
+        other = machine.worker()
+        other.do("alloc", 0, GIB)
         account = sampler.sample().account
         assert account.held == {"a": {0: 3072 + CONTEXT}, "b": {1: 2048 + CONTEXT}}
         assert account.foreign_mib == {0: 1024 + CONTEXT, 1: 0}
         assert account.foreign_processes == {0: 1, 1: 0}
         assert account.lagging == {0: 0, 1: 0}
         assert sampler.health_problem(0, monotonic_ms()) == ""
-        assert stranger.is_alive()
+        assert other.is_alive()
 
 
-def test_what_the_dead_held_lags_until_the_driver_has_it_back():
+def test_memory_of_ended_processes_lags_until_the_driver_has_reclaimed_it():
     with watched() as (machine, sampler):
         a = sampler.kernel("a", 3)
         assert sampler.sample().account.held == {"a": {0: 3072 + CONTEXT}}
@@ -82,7 +80,7 @@ def test_a_checkpointed_process_leaves_the_list():
         assert (account.held, account.lagging, account.foreign_mib) == ({}, {0: 0}, {0: 0})
 
 
-def test_memory_that_nobody_is_named_for_is_a_strangers_once_it_has_stayed(monkeypatch):
+def test_unattributed_memory_becomes_foreign_when_it_persists(monkeypatch):
     with watched() as (machine, sampler):
         now = monotonic_ms()
         monkeypatch.setattr("node_agent.devices.nvidia.sampler.monotonic_ms", lambda: now)
@@ -93,7 +91,7 @@ def test_memory_that_nobody_is_named_for_is_a_strangers_once_it_has_stayed(monke
             Faults.FAIL,
             pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
             times=-1,
-        )  # then the driver's own is in `used`
+        )  # then `used` includes memory of the driver
         machine.set("reserved", 2 * GIB, gpu=0)
         account = sampler.sample().account
         assert (account.lagging, account.foreign_mib) == ({0: 2048}, {0: 0})
@@ -104,7 +102,7 @@ def test_memory_that_nobody_is_named_for_is_a_strangers_once_it_has_stayed(monke
         assert (account.lagging, account.foreign_mib) == ({0: 0}, {0: 2048})
 
 
-def test_what_was_there_before_us_is_a_strangers_at_once():
+def test_memory_from_before_the_agent_is_foreign_at_once():
     with watched() as (machine, sampler):
         machine.fault(
             "nvmlDeviceGetMemoryInfo_v2",
@@ -116,7 +114,7 @@ def test_what_was_there_before_us_is_a_strangers_at_once():
         assert sampler.sample().account.foreign_mib == {0: 2048}
 
 
-def test_sizes_that_the_driver_hides_are_estimated_and_it_is_said_once(caplog):
+def test_unknown_sizes_are_estimated_and_logged_once(caplog):
     with watched() as (machine, sampler):
         sampler.kernel("a", 3)
         machine.set("hidden", 1, gpu=0)
@@ -126,7 +124,7 @@ def test_sizes_that_the_driver_hides_are_estimated_and_it_is_said_once(caplog):
         assert caplog.text.count("does not report the memory of each process") == 1
 
 
-def test_how_long_a_kernel_computed_is_added_up(monkeypatch):
+def test_busy_time_of_a_kernel_is_added_up(monkeypatch):
     with watched() as (machine, sampler):
         a = sampler.kernel("a", 1)
         now = monotonic_ms()
@@ -140,7 +138,7 @@ def test_how_long_a_kernel_computed_is_added_up(monkeypatch):
         assert (sample.busy_ms, sample.utilization) == ({"a": 1000}, {0: 0.5})
 
 
-SICK = {
+HARDWARE_ERRORS = {
     48: "double bit",
     63: "next reset",
     64: "could not be replaced",
@@ -151,8 +149,8 @@ SICK = {
 }
 
 
-@pytest.mark.parametrize(("xid", "words"), SICK.items())
-def test_errors_of_the_gpu_make_it_unhealthy_until_the_agent_starts_again(xid, words):
+@pytest.mark.parametrize(("xid", "words"), HARDWARE_ERRORS.items())
+def test_hardware_errors_make_the_gpu_unhealthy_until_the_agent_restarts(xid, words):
     with watched(gpus=2) as (machine, sampler):
         sampler.sample()
         machine.event(1, 8, xid)
@@ -165,7 +163,7 @@ def test_errors_of_the_gpu_make_it_unhealthy_until_the_agent_starts_again(xid, w
 
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45])
-def test_errors_of_a_program_are_told_to_its_kernel_and_the_gpu_is_well(xid):
+def test_errors_of_a_program_are_reported_to_its_kernel_and_the_gpu_is_healthy(xid):
     with watched(gpus=2) as (machine, sampler):
         sampler.kernel("a", 1)
         sampler.sample()
@@ -178,7 +176,7 @@ def test_errors_of_a_program_are_told_to_its_kernel_and_the_gpu_is_well(xid):
         assert sampler.health_problem(0, monotonic_ms()) == ""
 
 
-def test_nobody_is_blamed_on_a_guess():
+def test_a_fault_names_a_kernel_only_if_it_is_certain():
     with watched() as (machine, sampler):
         sampler.kernel("a", 1)
         b = sampler.kernel("b", 1)
@@ -200,7 +198,7 @@ def test_an_unknown_error_is_only_logged():
         assert (sampler.health_problem(0, monotonic_ms()), sampler.take_faults()) == ("", [])
 
 
-def test_a_lost_gpu_keeps_the_others_and_comes_back_when_it_answers():
+def test_a_lost_gpu_does_not_affect_others_and_recovers_when_it_answers():
     with watched(gpus=2) as (machine, sampler):
         sampler.kernel("a", 1, 1)
         machine.set("healthy", 0, gpu=0)
@@ -214,7 +212,7 @@ def test_a_lost_gpu_keeps_the_others_and_comes_back_when_it_answers():
         assert sampler.health_problem(0, monotonic_ms()) == ""
 
 
-def test_a_driver_that_asks_for_a_reset_is_passed_on_and_so_is_its_all_clear(monkeypatch):
+def test_a_requested_reset_is_reported_until_it_is_no_longer_requested(monkeypatch):
     with watched() as (machine, sampler):
         now = monotonic_ms()
         monkeypatch.setattr("node_agent.devices.nvidia.sampler.monotonic_ms", lambda: now)
@@ -227,7 +225,7 @@ def test_a_driver_that_asks_for_a_reset_is_passed_on_and_so_is_its_all_clear(mon
         assert sampler.health_problem(0, now) == ""
 
 
-def test_memory_rows_that_cannot_be_replaced():
+def test_memory_rows_that_cannot_be_replaced_are_reported():
     with watched() as (machine, sampler):
         machine.set("remap_failure", 1, gpu=0)
         sampler.sample()
@@ -252,7 +250,7 @@ CODES = [
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("code", CODES)
-def test_a_call_that_fails_costs_that_ability_alone(call, code):
+def test_a_failing_call_disables_only_its_capability(call, code):
     with watched() as (machine, sampler):
         sampler.kernel("a", 1)
         machine.fault(call, Faults.FAIL, code, times=-1)
@@ -261,7 +259,7 @@ def test_a_call_that_fails_costs_that_ability_alone(call, code):
         assert sampler.health_problem(0, monotonic_ms()) == ""
 
 
-def test_what_a_driver_does_not_have_is_asked_for_once():
+def test_an_unsupported_call_is_made_once():
     with watched() as (machine, sampler):
         fault = machine.fault(
             "nvmlDeviceGetRemappedRows", Faults.FAIL, pynvml.NVML_ERROR_NOT_SUPPORTED, times=-1
@@ -272,7 +270,7 @@ def test_what_a_driver_does_not_have_is_asked_for_once():
         assert machine.hits(fault) == 1
 
 
-def test_a_list_that_fails_for_a_moment_is_believed_as_it_was():
+def test_a_process_list_that_fails_once_keeps_its_last_value():
     with watched() as (machine, sampler):
         sampler.kernel("a", 1)
         sampler.sample()
@@ -294,7 +292,7 @@ def test_a_driver_that_does_not_list_processes_cannot_be_observed():
         assert sampler.attribution_problem() == "Not Supported"
 
 
-def test_a_driver_that_hangs_is_said_to_be_silent_and_nobody_waits_for_it():
+def test_a_hanging_driver_is_reported_and_blocks_nothing():
     with watched() as (machine, sampler):
         sampler.sample()
         machine.fault("nvmlDeviceGetMemoryInfo_v2", Faults.HANG, times=-1)
@@ -303,7 +301,7 @@ def test_a_driver_that_hangs_is_said_to_be_silent_and_nobody_waits_for_it():
         deadline = time.monotonic() + 20
         while not sampler._sampling.locked() and time.monotonic() < deadline:
             time.sleep(0.005)
-        assert sampler.last.account.held == {}, "what was seen last is still there"
+        assert sampler.last.account.held == {}, "the last reading is kept"
         assert "has not answered for" in sampler.health_problem(
             0, sampler.last.taken + SILENT_MS + 1
         )
@@ -311,7 +309,7 @@ def test_a_driver_that_hangs_is_said_to_be_silent_and_nobody_waits_for_it():
         machine.clear()
 
 
-def test_a_hurry_is_answered_with_a_newer_look_and_a_wake():
+def test_a_refresh_leads_to_a_newer_reading_and_a_wake():
     with watched() as (_, sampler):
         woken = threading.Event()
         sampler.sample()
@@ -323,13 +321,13 @@ def test_a_hurry_is_answered_with_a_newer_look_and_a_wake():
         assert sampler.last.taken > before
 
 
-def test_a_change_is_woken_for_and_no_change_is_not():
+def test_only_a_change_leads_to_a_wake():
     with watched() as (_, sampler):
         woken = threading.Event()
         sampler.sample()
         sampler.sample_fast(True)
         sampler.start(woken.set)
-        assert woken.wait(20), "the first of the closer looks is a hurried one"
+        assert woken.wait(20), "fast sampling begins with a refresh"
         woken.clear()
         version = sampler.version
         assert not woken.wait(0.5)

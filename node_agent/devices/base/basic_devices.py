@@ -1,4 +1,4 @@
-"""Defaults for vendors: devices that share memory cooperatively, without limits, copies or events."""
+"""Defaults for vendors: memory is shared cooperatively, without limits, copies or events."""
 
 from __future__ import annotations
 

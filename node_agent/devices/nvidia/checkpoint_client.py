@@ -173,7 +173,7 @@ class CheckpointClient:
         return None if worker is None or worker.is_gone() else worker.pid
 
     def state(self, pid: int) -> ProcessState:
-        """Raises CudaError (INVALID_VALUE: it does not use CUDA, or has ended) or OutcomeUnknown."""
+        """Raises CudaError (INVALID_VALUE: no CUDA process, or ended) or OutcomeUnknown."""
         return ProcessState(self._call("state", (pid,), self.deadlines.state))
 
     def lock(self, pid: int, timeout_ms: int) -> None:

@@ -1,5 +1,5 @@
-"""Records whose GPU memory is in host memory, and which copies are in progress: a small file that is
-written before the driver is called.
+"""Records which GPU memory is in host memory, and which copies are in progress, in a small file that
+is written before the driver is called.
 
 The driver knows the state of each process, but lists no saved process: without this record, a
 restarted agent would not know which processes to examine. The file is replaced atomically but not
@@ -156,7 +156,7 @@ class CheckpointJournal:
             with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
                 file.write(msgspec.json.encode(_JournalFile(self._entries)))
             fresh.replace(self.path)
-        # A full disk: an agent that starts again finds its kernels by the states of their processes.
+        # A full disk: a restarted agent finds its kernels by the states of their processes.
         except OSError as error:
             log.warning("%s cannot be written: %s", self.path, error)
 

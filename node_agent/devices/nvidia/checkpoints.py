@@ -1,5 +1,5 @@
-"""Suspends, resumes and recovers kernels on real GPUs: all processes of a kernel or none, and never a
-restore without enough GPU memory.
+"""Suspends, resumes and recovers kernels on real GPUs: all processes of a kernel or none, and never
+a restore without enough GPU memory.
 
 Three rules apply to every step. Recorded first: the journal names a kernel before any of its
 processes is locked. Verified: a call succeeded only if the state of the process confirms it

@@ -40,7 +40,7 @@ class MemoryLimitCalls(Protocol):
 
 
 class MemoryLimits:
-    """The limits that this agent has set. Methods may block in the driver; call them in a thread."""
+    """The limits that this agent has set. Methods may block; call them in a thread."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ class GpuFound:
 
 @dataclass(frozen=True, slots=True)
 class NvmlMemory:
-    """Memory of one device. `reserved` is used by the driver and part of neither `used` nor `free`."""
+    """Memory of one device. `reserved`: for the driver, part of neither `used` nor `free`."""
 
     total: int
     used: int

@@ -1,5 +1,5 @@
-"""Reads the GPUs periodically in a thread, so that the event loop never waits for a driver, even one
-that hangs.
+"""Reads the GPUs periodically in a thread, so that the event loop never waits for a driver, even
+one that hangs.
 
 Once a second normally, ten times a second while memory is moved or awaited, and at once when a
 decision depends on it.

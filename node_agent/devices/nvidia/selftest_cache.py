@@ -36,7 +36,7 @@ class SelfTestCache:
             return frozenset()
 
     def write(self, tiers: Iterable[str]) -> None:
-        """Replaces the file. A directory that is not writable only costs a test at the next start."""
+        """Replaces the file. Without a writable directory, the next start tests again."""
         fresh = self._path.with_suffix(".new")
         body = {"machine": self._machine, "tiers": sorted(tiers)}
         with contextlib.suppress(OSError):

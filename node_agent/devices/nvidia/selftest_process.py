@@ -1,5 +1,5 @@
-"""The self-test's side of a test process: a process with a little memory on one GPU, which checks it
-on request (`selftest_worker`).
+"""The self-test's side of a test process, which has a little memory on one GPU and checks it on
+request (`selftest_worker`).
 """
 
 from __future__ import annotations

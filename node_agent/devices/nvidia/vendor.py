@@ -20,7 +20,7 @@ class NvidiaVendor:
     """NVIDIA GPUs and MIG instances that NVML lists."""
 
     def find(self, request: DiscoveryRequest) -> NvidiaDevices:
-        """Raises Unavailable: no driver, no GPU, or memory that cannot be attributed to processes."""
+        """Raises Unavailable: no driver, no GPU, or no attribution of memory to processes."""
         nvml = Nvml()
         if not nvml.gpus:
             nvml.close()
