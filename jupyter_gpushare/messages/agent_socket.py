@@ -4,11 +4,9 @@ line.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from msgspec import field
 
-from .common import Body, ErrorDetail, Event, Json, ReasonBody, Tagged
+from .common import Body, ErrorDetail, Event, Json, KernelAction, ReasonBody, Tagged
 from .jupyter import Kernel
 from .kernel_state import KernelRequestState, KernelRuntime
 
@@ -243,14 +241,14 @@ class ServerHello(Tagged, frozen=True, kw_only=True, tag="server_hello"):
 
 class RegisterKernel(Tagged, frozen=True, kw_only=True, tag="register_kernel"):
     """A kernel will be launched, or (with `pid`) runs already when the agent restarts.
-    `wants_gpu`: its cells wait for a GPU.
+    `request`: the state of its request; its cells wait while that is pending.
     """
 
     n: int
     kernel_id: str
     name: str = ""
     user: str = ""
-    wants_gpu: bool = False
+    request: KernelRequestState | None = None
     language: str = "python"
     pid: int | None = None
 
@@ -276,7 +274,7 @@ class KernelActionRequest(Tagged, frozen=True, kw_only=True, tag="kernel_act"):
 
     n: int
     kernel_id: str
-    action: Literal["suspend", "resume", "pin", "unpin"]
+    action: KernelAction
 
 
 class RelayedResponse(Tagged, frozen=True, kw_only=True, tag="answer"):

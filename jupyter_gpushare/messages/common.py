@@ -17,6 +17,7 @@ __all__ = [
     "ExpectedWait",
     "HelpBody",
     "Json",
+    "KernelAction",
     "KernelRequest",
     "KernelState",
     "MemoryMib",
@@ -52,6 +53,8 @@ EventKind = Literal[
     "refused",
     "fault",
 ]
+KernelAction = Literal["suspend", "resume", "pin", "unpin", "run-without-gpu"]
+"""`run-without-gpu`: cells that wait for a GPU, and later ones until it is granted, run without."""
 Json = dict[str, Any]
 
 

@@ -38,7 +38,7 @@ JUPYTER_ROUTES: Final = (
         "POST",
         f"{_J}/kernels/{{kernel_id}}/actions/{{action}}",
         "person",
-        "Suspend, resume, pin or unpin.",
+        "Suspend, resume, pin or unpin, or run waiting cells without a GPU (`run-without-gpu`).",
         m.Kernel,
     ),
     Route(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from jupyter_gpushare.messages import CellAllowed, CellStart
 
 from ..reconcile.idle_culler import request_again
@@ -10,6 +12,8 @@ from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime
 
 __all__ = ["CellHandlers"]
+
+CANCELLED: Final = "the request for a GPU was cancelled. Later cells run without a GPU."
 
 
 class CellHandlers:
@@ -81,10 +85,7 @@ class CellHandlers:
             self._show_pending(kernel)
             return
         for n in list(kernel.gate.waiting):
-            if refusal:
-                self._reconciler.cells.refuse(kernel, n, refusal)
-            else:
-                self._reconciler.cells.admit(kernel, n, self._node.clock())
+            self._reconciler.cells.refuse(kernel, n, refusal or CANCELLED)
 
     def end(self, kernel: KernelRecord, n: int) -> None:
         """A cell has ended."""

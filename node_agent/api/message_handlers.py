@@ -5,7 +5,7 @@ rest it relays to the kernel's server.
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Final, get_args
 
 from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound
@@ -17,6 +17,7 @@ from jupyter_gpushare.messages import (
     ErrorDetail,
     FromKernel,
     FromServer,
+    KernelAction,
     KernelActionDone,
     KernelActionRequest,
     KernelGone,
@@ -198,21 +199,22 @@ class MessageHandlers:
         self._reconciler.try_step()
 
     def _request(self, kernel: KernelRecord, body: RpcRequest) -> None:
-        if body.action in ("suspend", "resume", "pin", "unpin"):
-            self._tasks.spawn(self._act_for_kernel(kernel, body))
+        action = next((one for one in get_args(KernelAction) if one == body.action), None)
+        if action is not None:
+            self._tasks.spawn(self._act_for_kernel(kernel, body.n, action))
         elif body.action == "status":
             response = RpcResponse(n=body.n, body=to_json(self._node.view(kernel)))
             self._node.ports.to_kernel(kernel.kernel_id, response)
         else:
             self._relay.request(kernel, body)
 
-    async def _act_for_kernel(self, kernel: KernelRecord, body: RpcRequest) -> None:
+    async def _act_for_kernel(self, kernel: KernelRecord, n: int, action: KernelAction) -> None:
         try:
-            await self._user_actions.perform(kernel, body.action)
+            await self._user_actions.perform(kernel, action)
         except GpuShareError as error:
-            response = RpcResponse(n=body.n, error=error_detail(error))
+            response = RpcResponse(n=n, error=error_detail(error))
         else:
-            response = RpcResponse(n=body.n, body=to_json(self._node.view(kernel)))
+            response = RpcResponse(n=n, body=to_json(self._node.view(kernel)))
         self._node.ports.to_kernel(kernel.kernel_id, response)
 
     # ---- messages of servers ---------------------------------------------------------------------

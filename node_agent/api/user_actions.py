@@ -1,5 +1,5 @@
-"""What users ask for their own kernel: pin, unpin, suspend, resume. Requested in the notebook or in
-the sidebar, carried out here.
+"""What users ask for their own kernel (`KernelAction`). Requested in the notebook or in the sidebar,
+carried out here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from jupyter_gpushare.core.model.errors import Conflict
+from jupyter_gpushare.messages import KernelAction
 
 from ..reconcile.idle_culler import request_again
 from ..reconcile.memory_mover import MemoryMover
@@ -34,9 +35,12 @@ class UserActions:
     def __init__(self, node: NodeRuntime, reconciler: Reconciler, mover: MemoryMover) -> None:
         self._node, self._reconciler, self._mover = node, reconciler, mover
 
-    async def perform(self, kernel: KernelRecord, action: str) -> None:
-        """`pin`, `unpin`, `suspend` or `resume`. Raises Conflict with the reason why not."""
+    async def perform(self, kernel: KernelRecord, action: KernelAction) -> None:
+        """Carry it out. Raises Conflict with the reason why not."""
         now = self._node.clock()
+        if action == "run-without-gpu":
+            self._run_without_gpu(kernel, now)
+            return
         if kernel.lease is None and kernel.idle.released_lease is not None and action == "resume":
             request_again(self._node, kernel, now)
             return
@@ -49,6 +53,17 @@ class UserActions:
             await self._suspend(kernel)
         else:
             await self._resume(kernel)
+
+    def _run_without_gpu(self, kernel: KernelRecord, now: int) -> None:
+        """Cells run without a GPU until one is granted; the request stays pending."""
+        if kernel.lease is not None:
+            raise Conflict("this kernel's GPU is granted; its cells run with it")
+        if not kernel.wants_gpu():
+            raise Conflict("this kernel does not wait for a GPU")
+        kernel.gate.gave_up = True
+        for n in list(kernel.gate.waiting):
+            self._reconciler.cells.admit(kernel, n, now, without_gpu=True)
+        self._node.wake()
 
     def _pin(self, kernel: KernelRecord, pinned: bool) -> None:
         if kernel.preferences.pinned == pinned:

@@ -17,15 +17,15 @@ class CellAdmission:
     def __init__(self, node: NodeRuntime) -> None:
         self._node = node
 
-    def admit(self, kernel: KernelRecord, n: int, now: int) -> None:
-        """The cell may run."""
+    def admit(self, kernel: KernelRecord, n: int, now: int, *, without_gpu: bool = False) -> None:
+        """The cell may run. `without_gpu`: its user chose not to wait for one."""
         request = kernel.gate.admit(n) or GateRequest(n, now)
         kernel.gate.running.add(n)
         kernel.memory.caches_deadline = None
         waited = now - request.since
         self._node.durations["gate_wait"].append(waited)
         message, kernel.memory.resumed_text = kernel.memory.resumed_text, ""
-        body = CellAllowed(n=n, waited_ms=waited, message=message)
+        body = CellAllowed(n=n, waited_ms=waited, message=message, without_gpu=without_gpu)
         self._node.ports.to_kernel(kernel.kernel_id, body)
 
     def admit_if_waiting(self, kernel: KernelRecord, n: int) -> None:

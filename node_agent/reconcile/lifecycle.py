@@ -81,7 +81,8 @@ class KernelLifecycle:
         registration.server, registration.language = server, body.language
         registration.name = body.name or registration.name
         registration.user = body.user or registration.user
-        registration.wants_gpu, registration.registered = body.wants_gpu, True
+        registration.registered = True
+        kernel.outlook = body.request or kernel.outlook
         kernel.process.ending, kernel.published.key = False, None
         self._node.dirty = True
 

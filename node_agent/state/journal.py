@@ -41,6 +41,7 @@ class _JournalKernel(Struct, kw_only=True):
     user: str = ""
     language: str = "python"
     wants_gpu: bool = False
+    """Only in files of version 0.1.0: since then it is part of `outlook`."""
     registered: bool = False
     uid: int | None = None
     server: str = ""
@@ -140,7 +141,6 @@ def _entry(kernel: KernelRecord) -> _JournalKernel:
         name=registration.name,
         user=registration.user,
         language=registration.language,
-        wants_gpu=registration.wants_gpu,
         registered=registration.registered,
         uid=registration.uid,
         server=registration.server,
@@ -172,7 +172,6 @@ def _restored(node: NodeRuntime, entry: _JournalKernel) -> KernelRecord:
         name=entry.name,
         user=entry.user,
         language=entry.language,
-        wants_gpu=entry.wants_gpu,
         registered=entry.registered,
         uid=entry.uid,
         server=entry.server,
@@ -180,6 +179,8 @@ def _restored(node: NodeRuntime, entry: _JournalKernel) -> KernelRecord:
     )
     kernel.process.launch, kernel.process.cgroup = entry.launch, entry.cgroup
     kernel.gate.ever_connected, kernel.outlook = entry.ever_connected, entry.outlook
+    if entry.outlook is None and entry.wants_gpu:
+        kernel.outlook = KernelRequestState(kernel_id=entry.kernel_id, pending=True)
     kernel.assignment = GpuAssignment(
         lease=entry.lease,
         lease_revoked=entry.lease_revoked,

@@ -18,7 +18,6 @@ class Registration:
     name: str = ""
     user: str = ""
     language: str = "python"
-    wants_gpu: bool = False
     registered: bool = False
     uid: int | None = None
     """The unix user whose Jupyter server registered it; None: not registered yet."""

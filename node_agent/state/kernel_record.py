@@ -96,7 +96,7 @@ class KernelRecord:
         grant is on its way.
         """
         if self.outlook is None:
-            return self.registration.wants_gpu
+            return False
         return self.outlook.pending or self.outlook.request != Share()
 
     def is_stranded(self) -> bool:

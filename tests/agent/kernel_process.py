@@ -37,7 +37,7 @@ def on_message(message: dict) -> None:
         say({"note": message})
 
 
-def gate() -> tuple[int, float, list[str]]:
+def gate() -> tuple[int, dict]:
     sentences = []
     begun = time.monotonic()
     while True:
@@ -54,12 +54,14 @@ def gate() -> tuple[int, float, list[str]]:
                 elif message["type"] == "cell_refused":
                     raise RuntimeError("refused: " + message["message"])
                 else:
-                    return n, time.monotonic() - begun, sentences
+                    without_gpu = message.get("without_gpu", False)
+                    waited = time.monotonic() - begun
+                    return n, {"waited": waited, "sentences": sentences, "without_gpu": without_gpu}
 
 
 def run_cell(code: str, scope: dict) -> None:
     try:
-        n, waited, sentences = gate()
+        n, wait = gate()
     except RuntimeError as error:
         say({"error": str(error)})
         return
@@ -68,7 +70,7 @@ def run_cell(code: str, scope: dict) -> None:
     try:
         scope["result"] = None
         exec(code, scope)
-        say({"done": n, "waited": waited, "sentences": sentences, "result": scope["result"]})
+        say({"done": n, "result": scope["result"], **wait})
     except BaseException as error:
         say({"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()})
     finally:

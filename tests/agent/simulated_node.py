@@ -317,11 +317,15 @@ class FakeServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def register(self, kernel_id: str, **more) -> Registered:
+    async def register(self, kernel_id: str, *, wants_gpu: bool = False, **more) -> Registered:
         self._n += 1
         self._replies[self._n] = asyncio.get_running_loop().create_future()
         reply = self._replies[self._n]
-        self.send(RegisterKernel(n=self._n, kernel_id=kernel_id, name=f"{kernel_id}.ipynb", **more))
+        request = KernelRequestState(kernel_id=kernel_id, pending=True) if wants_gpu else None
+        name = f"{kernel_id}.ipynb"
+        self.send(
+            RegisterKernel(n=self._n, kernel_id=kernel_id, name=name, request=request, **more)
+        )
         return await asyncio.wait_for(reply, 5)
 
     async def launch(self, kernel_id: str, **more) -> Child:

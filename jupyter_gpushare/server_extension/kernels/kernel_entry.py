@@ -43,10 +43,8 @@ class KernelEntry:
     workload_id: str | None = None
     workload: WorkloadView | None = None
     problem: ReasonBody | None = None
-    """Why the request was refused or has not reached the scheduler."""
+    """Why the request was refused, was cancelled by a rule, or has not reached the scheduler."""
     change: RequestedChange | None = None
-    was_cancelled: bool = False
-    """The scheduler ended the pending workload by a rule; `problem` says which."""
     runtime: KernelRuntime | None = None
     """The agent's last report."""
     events: tuple[Event, ...] = ()
@@ -69,7 +67,7 @@ class KernelEntry:
         """The requested change is the current request from now on."""
         assert self.change is not None
         self.request, self.workload_id = self.change.request, self.change.workload_id
-        self.workload, self.problem, self.was_cancelled = self.change.workload, None, False
+        self.workload, self.problem = self.change.workload, None
         self.change = None
 
     def add_event(self, event: Event) -> bool:

@@ -74,7 +74,7 @@ class KernelRegistry:
     ) -> set[str]:
         """The kernel's request is now this workload."""
         entry = self._entries[kernel_id]
-        entry.request, entry.problem, entry.was_cancelled = request, problem, False
+        entry.request, entry.problem = request, problem
         if entry.workload_id != workload_id:
             entry.workload_id, entry.workload = workload_id, None
             self._apply_early(entry, workload_id)
@@ -192,7 +192,6 @@ class KernelRegistry:
             return self.set_change(entry.kernel_id, None)
         if entry.workload_id != workload_id:
             return set()
-        entry.was_cancelled = reason is not None
         return self._request_ended(entry, reason)
 
     # ---- reports of the agent

@@ -48,7 +48,7 @@ def kernel_request_state(entry: KernelEntry) -> KernelRequestState:
         guaranteed_mib=lease.request_mib * len(lease.planned_gpus) if lease else 0,
         evicted=lease is not None and lease.wanted == "evict",
         reason=_reason(entry),
-        refuses=entry.problem.message if entry.was_cancelled and entry.problem else "",
+        refuses=entry.problem.message if entry.workload_id is None and entry.problem else "",
         position=entry.workload.queue_position if entry.workload and lease is None else None,
         expected_wait=_expected_wait(entry),
         change=_pending_change(entry.change) if entry.change else None,

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
-from jupyter_gpushare.messages import KernelGone, KernelLaunched, RegisterKernel
+from jupyter_gpushare.messages import KernelGone, KernelLaunched, KernelRequestState, RegisterKernel
 
 from ..clients.agent_client import AgentClient
 from ..clients.startup import StartupState
@@ -68,13 +68,13 @@ class KernelLaunches:
 
     async def register(self, kernel_id: str, *, name: str, language: str) -> dict[str, str]:
         """Before a launch: the kernel's environment, from the agent if it answers."""
-        wants_gpu = self._wants_gpu(kernel_id)
+        request = self._request(kernel_id)
         message = RegisterKernel(
             n=self._agent.next_number(),
             kernel_id=kernel_id,
             name=name,
             user=self._user,
-            wants_gpu=wants_gpu,
+            request=request,
             language=language,
         )
         self._launched[kernel_id] = launched = LaunchedKernel(message)
@@ -84,7 +84,7 @@ class KernelLaunches:
         env = await self._environment(launched)
         if not env:
             return {}
-        if wants_gpu:
+        if request is not None and request.pending:
             env["GPUSHARE_WANTS_GPU"] = "1"
         if self._startup.problem:  # shown by a kernel that cannot connect to an agent
             env["GPUSHARE_PROBLEM"] = self._startup.problem
@@ -135,7 +135,7 @@ class KernelLaunches:
             launched.registration,
             n=self._agent.next_number(),
             pid=launched.pid,
-            wants_gpu=self._wants_gpu(launched.registration.kernel_id),
+            request=self._request(launched.registration.kernel_id),
         )
         self._agent.send(message)
 
@@ -148,7 +148,7 @@ class KernelLaunches:
         if self._launched.pop(kernel_id, None) is not None:
             self._agent.send(KernelGone(kernel_id=kernel_id, restarting=False))
 
-    def _wants_gpu(self, kernel_id: str) -> bool:
+    def _request(self, kernel_id: str) -> KernelRequestState | None:
         if kernel_id not in self._registry:
-            return False
-        return self._registry.entry(kernel_id).workload_id is not None
+            return None
+        return self._registry.request_state(kernel_id)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Final, Literal
+from typing import Final, get_args
 
 from jupyter_gpushare.core.model.errors import Unavailable
-from jupyter_gpushare.messages import Kernel, KernelActionRequest, KernelRequest, WhatIfAnswer
+from jupyter_gpushare.messages import (
+    Kernel,
+    KernelAction,
+    KernelActionRequest,
+    KernelRequest,
+    WhatIfAnswer,
+)
 
 from ..clients.agent_client import AgentClient
 from ..requests.presets import Presets
@@ -15,10 +21,9 @@ from ..requests.submitter import Submitter
 from .kernel_service import KernelService
 from .notebook_names import NotebookNames
 
-__all__ = ["ACTIONS", "Action", "RequestService"]
+__all__ = ["ACTIONS", "RequestService"]
 
-Action = Literal["suspend", "resume", "pin", "unpin"]
-ACTIONS: Final[tuple[Action, ...]] = ("suspend", "resume", "pin", "unpin")
+ACTIONS: Final[tuple[KernelAction, ...]] = get_args(KernelAction)
 CHECK_S: Final = 1.0
 """Longest wait of a kernel's start for the scheduler's check of its request."""
 ACTION_S: Final = 30.0
@@ -82,7 +87,7 @@ class RequestService:
         resolved = self._presets.resolved(request)
         return await self._submitter.what_if(kernel_id or "what-if", resolved)
 
-    async def act(self, kernel_id: str, action: Action) -> Kernel:
+    async def act(self, kernel_id: str, action: KernelAction) -> Kernel:
         """Carry out an action.
 
         Raises:
