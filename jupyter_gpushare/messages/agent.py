@@ -13,6 +13,8 @@ __all__ = [
     "WorkloadRequeued",
     "DeviceReport",
     "FromAgent",
+    "KernelOwner",
+    "KernelsChanged",
     "LeaseChanged",
     "LeaseEvent",
     "LeaseReleased",
@@ -64,6 +66,15 @@ class NodeReport(NodeMeasurements, frozen=True, kw_only=True):
     reasons: list[str] = field(default_factory=list)
 
 
+class KernelOwner(Body, frozen=True, kw_only=True):
+    """A kernel that is registered with the agent, and its user's name at the scheduler; "" if the
+    agent cannot know it.
+    """
+
+    kernel_id: str
+    user: str
+
+
 class AgentHello(Tagged, frozen=True, kw_only=True, tag="agent_hello"):
     """First frame from an agent: its node, its leases, and ended leases that the scheduler has not
     acknowledged.
@@ -72,6 +83,17 @@ class AgentHello(Tagged, frozen=True, kw_only=True, tag="agent_hello"):
     version: str
     node: NodeReport
     leases: list[LeaseReport] = field(default_factory=list)
+    kernels: list[KernelOwner] = field(default_factory=list)
+    """All registered kernels. Later changes are reported by `KernelsChanged`."""
+
+
+class KernelsChanged(Tagged, frozen=True, kw_only=True, tag="kernels_changed"):
+    """Kernels were registered or have ended. A workload names a kernel only if it belongs to its
+    user: a workload of another user is refused, or ended when this report arrives later.
+    """
+
+    registered: list[KernelOwner] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
 
 
 class NodeChangedReport(Tagged, frozen=True, kw_only=True, tag="node_changed"):
@@ -170,6 +192,7 @@ class LeaseUsage(Body, frozen=True, kw_only=True):
 
 FromAgent = (
     AgentHello
+    | KernelsChanged
     | NodeChangedReport
     | LeaseChanged
     | LeaseReleased

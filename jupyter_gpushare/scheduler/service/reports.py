@@ -48,6 +48,7 @@ class AgentReports:
         self.unit_of_work.nodes.connect(name, send)
         for report in hello.leases:
             self._reported(name, report)
+        self._refuse(self.unit_of_work.kernel_owners.replace(name, hello.kernels))
         self.send_plan(name)
         self.unit_of_work.status_changed()
         self.unit_of_work.wake()
@@ -69,6 +70,9 @@ class AgentReports:
         match message:
             case m.AgentHello():
                 raise Conflict("hello was already received on this connection", field="type")
+            case m.KernelsChanged(registered=registered, gone=gone):
+                self.unit_of_work.kernel_owners.remove(node, gone)
+                self._refuse(self.unit_of_work.kernel_owners.add(node, registered))
             case m.NodeChangedReport(node=report):
                 if report.name != node:
                     raise Conflict(
@@ -105,6 +109,14 @@ class AgentReports:
                 self.time_limits.ask_again(node, workload)
             case m.UsageReport():
                 self._used(node, message)
+
+    def _refuse(self, workloads: list[str]) -> None:
+        """Ends workloads that name kernels of other users than their own."""
+        for id_ in workloads:
+            record = self.unit_of_work.records[id_]
+            message = f"Kernel {record.kernel_id} belongs to another user."
+            reason = m.ReasonBody(code="InvalidRequest", message=message)
+            self.unit_of_work.finish(record, "refused", message, reason=reason)
 
     def _used(self, node: str, report: m.UsageReport) -> None:
         """Collects reports until `write_usage`: two hundred agents report all the time, and a

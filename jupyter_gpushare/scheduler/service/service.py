@@ -99,11 +99,18 @@ class SchedulerService:
         if self.unit_of_work.store.is_ended(request.id):
             raise Conflict(f"workload {request.id} has ended: use a new id", field="id")
         workload = self._read(identity, request, user, groups).workload
+        self._check_kernel(request, user)
         old, superseded = self._replaced(identity, request, user)
         request = replace(request, replaces=None if old is None else old.id)
         record = WorkloadRecord(request, workload, user)
         self._insert(record, old, superseded)
         return self.pending_status.view(record)
+
+    def _check_kernel(self, request: m.WorkloadRequest, user: str) -> None:
+        """Raises NotAllowed: the kernel belongs to another user."""
+        kernel_id = request.kernel_id
+        if kernel_id is not None and not self.unit_of_work.kernel_owners.may_claim(kernel_id, user):
+            raise NotAllowed(f"kernel {kernel_id!r} does not belong to {user!r}", field="kernel_id")
 
     def _insert(
         self, record: WorkloadRecord, old: WorkloadRecord | None, superseded: list[WorkloadRecord]
@@ -118,7 +125,7 @@ class SchedulerService:
             write.submitted(_row(record))
             unit_of_work.event(write, record, "requested", _requested_text(record, old))
         record.pending_since = record.workload.created
-        unit_of_work.records[record.id] = record
+        unit_of_work.insert(record)
         for one in superseded:
             unit_of_work.workload_ended(one, text)
         if old is not None:
@@ -205,6 +212,7 @@ class SchedulerService:
         if instead_of is not None and instead_of in self.unit_of_work.records:
             self._may_end(identity, self.unit_of_work.records[instead_of], "instead_of")
         user, groups = self.visibility.promoted(identity).acting_for(request.user)
+        self._check_kernel(request, user)
         if instead_of is None:
             old, _ = self._replaced(identity, request, user)
             instead_of = None if old is None else old.id

@@ -2,5 +2,5 @@
 
 `restore` loads it at the start. `admission` and `subgroups` validate requests and turn them into
 workloads, `workload_records` holds each workload, `nodes` the nodes, `usage` GPU-hours, `history`
-queues and evictions over time, and `audit` the audit log.
+queues and evictions over time, `kernel_owners` whose kernel is whose, `audit` the audit log.
 """

@@ -108,9 +108,8 @@ def _restore_workload(state: UnitOfWork, row: WorkloadRow) -> WorkloadRecord:
     # is pending with that reason, as before the restart.
     workload = changed_value(asked.workload, node_pools=tuple(row.request.node_pools))
     state.cluster.apply(WorkloadSubmitted(workload))
-    record = state.records[row.request.id] = WorkloadRecord(
-        row.request, workload, row.user, revision=state.revision
-    )
+    record = WorkloadRecord(row.request, workload, row.user, revision=state.revision)
+    state.insert(record)
     return record
 
 

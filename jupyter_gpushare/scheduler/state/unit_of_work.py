@@ -23,6 +23,7 @@ from ..policy.policy_file import LoadedPolicy
 from ..store.store import Store, StoreTransaction
 from .audit import audit
 from .history import EvictionRecord, SchedulerHistory, eviction
+from .kernel_owners import KernelOwners
 from .nodes import NodeRegistry
 from .workload_records import WorkloadRecord, log_fields, spot_of, view
 
@@ -71,6 +72,7 @@ class UnitOfWork:
         core holds the pending one back: cycles decide about it only on trial, with the other one
         ended (`service/replacements.py`).
         """
+        self.kernel_owners = KernelOwners()
         self._pending_evictions: list[EvictionRecord] = []
 
     # -- committing --
@@ -138,6 +140,11 @@ class UnitOfWork:
             self.end_workload(write, record, kind, message, by=by)
         self.workload_ended(record, message, reason=reason)
 
+    def insert(self, record: WorkloadRecord) -> None:
+        """A workload that was submitted or restored."""
+        self.records[record.id] = record
+        self.kernel_owners.claim(record.kernel_id, record.id, record.user)
+
     def end_workload(
         self,
         write: StoreTransaction,
@@ -162,6 +169,7 @@ class UnitOfWork:
     ) -> None:
         """The part of `finish` after the commit: agents and listeners are notified."""
         del self.records[record.id]
+        self.kernel_owners.release(record.kernel_id, record.id)
         self.replacements.pop(record.id, None)
         if record.request.replaces is not None:
             self.replacements = {
