@@ -63,6 +63,8 @@ def decode(kind: type[T], data: bytes | str) -> T:
         return msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as error:
         raise bad_body(error) from None
+    except UnicodeError:
+        raise InvalidInput("the body is not valid UTF-8") from None
     except RecursionError:
         raise InvalidInput("JSON is nested too deeply") from None
 

@@ -38,3 +38,19 @@ def test_an_unknown_code_keeps_its_name_and_gets_the_class_of_its_status() -> No
 def test_a_body_that_cannot_be_read_is_a_scheduler_that_is_not_available() -> None:
     for body in (b"", b"<html>", b'{"error": 1}', b"\xff\xfe"):
         assert isinstance(m.error_from(502, body), Unavailable)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff",
+        b'{"preset": "\xff"}',
+        b'{"\xff": 1}',
+        '{"preset": "\ud800"}',
+        b'{"preset": "\\ud800"}',
+    ],
+    ids=["no JSON", "value", "key", "text with a lone surrogate", "escaped lone surrogate"],
+)
+def test_a_body_with_invalid_characters_is_bad_input(body: bytes | str) -> None:
+    with pytest.raises(InvalidInput):
+        m.decode(m.KernelRequest, body)

@@ -82,6 +82,8 @@ async def test_errors_have_one_shape(jp_fetch):
     assert (await refused(jp_fetch, "nothing", "here"))[0] == 404
     code, error = await refused(jp_fetch, "what-if", method="POST", body="{")
     assert code == 400, error
+    code, error = await refused(jp_fetch, "what-if", method="POST", body=b'{"preset": "\xff"}')
+    assert (code, error["message"]) == (400, "the body is not valid UTF-8")
     code, error = await refused(jp_fetch, "what-if", method="POST", body='{"gpu": -1}')
     assert (code, error["field"]) == (400, "gpu")
     asked = {"method": "POST", "body": '{"gpu": 1}', "params": {"kernel_id": "nope"}}
