@@ -121,6 +121,8 @@ class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Id of a workload of the same user, which keeps its GPUs until this one is granted: it ends in
     the same transaction. One without GPUs ends at once. To cancel both, end both.
     """
+    queue_anyway: bool = False
+    """Queue a request that no node can run now, in place of an error."""
 
 
 class WorkloadName(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

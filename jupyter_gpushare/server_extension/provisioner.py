@@ -71,6 +71,8 @@ class GpuShareProvisioner(LocalProvisioner):
     node_pools = _amount("Node pools in order of preference. Default: the project's.")
     priority_class = _amount("Priority class. Default: the policy's.")
 
+    queue_anyway = _amount("Queue a request that no node can run now, in place of an error.")
+
     _launches = 0
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:

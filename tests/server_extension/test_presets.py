@@ -19,6 +19,7 @@ LARGE = {
     "project": "vision",
     "node_pools": ["a100"],
 }
+HUGE = {"name": "huge", "gpu": 64, "queue_anyway": True}
 
 
 @pytest.mark.parametrize(
@@ -37,13 +38,14 @@ LARGE = {
             KernelRequest(preset="large", gpu_memory="8GiB"),
             KernelRequest(preset="large", gpu_memory="8GiB", project="vision", node_pools=["a100"]),
         ),
+        (KernelRequest(preset="huge"), KernelRequest(preset="huge", gpu=64, queue_anyway=True)),
     ],
-    ids=["no preset", "all of it", "another project", "another amount"],
+    ids=["no preset", "all of it", "another project", "another amount", "queue anyway"],
 )
 def test_values_of_the_request_take_precedence_over_the_preset(
     asked: KernelRequest, expected: KernelRequest
 ) -> None:
-    assert read_presets([LARGE]).resolved(asked) == expected
+    assert read_presets([LARGE, HUGE]).resolved(asked) == expected
 
 
 def test_an_unknown_preset_is_refused_with_the_known_names() -> None:

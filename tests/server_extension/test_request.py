@@ -64,6 +64,16 @@ def test_one_kernel_is_a_workload_with_one_pod_on_its_node():
     )
 
 
+def test_a_request_may_stay_in_the_queue_although_nothing_can_run_it():
+    def submitted(config):
+        return workload(
+            from_config(config), "k.1", kernel_id="k", name="", node="n", user=None
+        ).queue_anyway
+
+    assert submitted({"gpu": 3, "queue_anyway": True})
+    assert not submitted({"gpu": 3})
+
+
 def test_unknown_keys_are_named_with_a_suggestion():
     assert unknown_keys_message({"gpu": 1, "project": "vision"}) == ""
     message = unknown_keys_message({"gpu": 1, "gpus": 2, "zzz": 3})

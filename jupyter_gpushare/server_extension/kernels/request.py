@@ -32,6 +32,7 @@ CONFIG_FIELDS: Final = (
     "project",
     "node_pools",
     "priority_class",
+    "queue_anyway",
 )
 
 
@@ -159,4 +160,5 @@ def workload(
         priority_class=request.priority_class,
         node_pools=pools_of(request),
         user=user,
+        queue_anyway=request.queue_anyway,
     )

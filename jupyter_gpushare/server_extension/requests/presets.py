@@ -102,6 +102,8 @@ def _read(entry: Mapping[str, Any], where: str) -> Preset:
 
 
 def _given(request: KernelRequest) -> dict[str, Any]:
+    """The fields that differ from their defaults."""
+    fields = msgspec.structs.asdict(request)
     return {
-        name: value for name, value in msgspec.structs.asdict(request).items() if value is not None
+        name: value for name, value in fields.items() if value is not None and value is not False
     }

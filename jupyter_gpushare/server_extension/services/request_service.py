@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Final, get_args
 
-from jupyter_gpushare.core.model.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Conflict, Unavailable
 from jupyter_gpushare.messages import (
     Kernel,
     KernelAction,
@@ -61,11 +61,14 @@ class RequestService:
     async def check(self, request: KernelRequest) -> KernelRequest:
         """The request with its preset's values, checked by the scheduler if that answers quickly.
 
+        A request that does not fit the cluster as it is now (Conflict) passes: the kernel starts,
+        and shows the refusal when the request is submitted.
+
         Raises:
-            GpuShareError: it is invalid, or the scheduler would refuse it.
+            GpuShareError: it is invalid: a wrong amount, or an unknown project or pool.
         """
         resolved = self._presets.resolved(request)
-        with contextlib.suppress(TimeoutError, Unavailable):
+        with contextlib.suppress(TimeoutError, Unavailable, Conflict):
             async with asyncio.timeout(CHECK_S):
                 await self._submitter.check(resolved)
         return resolved
