@@ -28,7 +28,7 @@ class FakeAgent:
         self.kernel = kernel_state(state)
         self.holding, self.simulated = False, True
         self.answers = {"why": lambda body: self.kernel}
-        self.heard: queue.Queue = queue.Queue()
+        self.received: queue.Queue = queue.Queue()
         self._connections: list[socket.socket] = []
         self.open()
 
@@ -52,23 +52,23 @@ class FakeAgent:
     def send(self, message: dict) -> None:
         self._connections[-1].sendall(json.dumps(message).encode() + b"\n")
 
-    def become(self, state: str, *, cap_mib: int = 0, devices: tuple = (), **more) -> None:
+    def set_state(self, state: str, *, cap_mib: int = 0, devices: tuple = (), **more) -> None:
         self.kernel = kernel_state(state, **more)
         self.send(
             {"type": "kernel", "kernel": self.kernel, "cap_mib": cap_mib, "devices": list(devices)}
         )
 
-    def hear(self, kind: str, timeout: float = 20) -> dict:
+    def receive(self, kind: str, timeout: float = 20) -> dict:
         """The next message of this kind; others before it are skipped."""
         while True:
-            message = self.heard.get(timeout=timeout)
+            message = self.received.get(timeout=timeout)
             if message["type"] == kind:
                 return message
 
-    def heard_kinds(self) -> list[str]:
+    def received_kinds(self) -> list[str]:
         kinds = []
-        while not self.heard.empty():
-            kinds.append(self.heard.get()["type"])
+        while not self.received.empty():
+            kinds.append(self.received.get()["type"])
         return kinds
 
     def _accept(self, listener: socket.socket) -> None:
@@ -83,7 +83,7 @@ class FakeAgent:
             for line in lines:
                 message = json.loads(line)
                 self._react(message)
-                self.heard.put(message)
+                self.received.put(message)
 
     def _react(self, message: dict) -> None:
         match message["type"]:

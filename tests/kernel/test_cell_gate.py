@@ -7,7 +7,11 @@ import pytest
 from jupyter_gpushare.kernel.cell_gate.gate import AGENT_WAIT_S, agent_wait_s, is_exempt
 
 pytestmark = pytest.mark.slow
-RUNS_UNTIL_STOPPED = "import pathlib, time\nprint('begun', flush=True)\nwhile not pathlib.Path('stop').exists(): time.sleep(0.02)"
+RUNS_UNTIL_STOPPED = """
+import pathlib, time
+print('begun', flush=True)
+while not pathlib.Path('stop').exists(): time.sleep(0.02)
+"""
 
 
 def _kind(output):
@@ -16,23 +20,23 @@ def _kind(output):
     return f"{output['msg_type']}: {output['content']['data']['text/plain']!r}"
 
 
-def test_a_kernel_that_asked_for_nothing_never_asks_the_agent(agent, notebook):
+def test_a_kernel_without_a_request_never_asks_the_agent(agent, notebook):
     nb = notebook()
     assert nb.run("1 + 1").ok
-    assert "cell_start" not in agent.heard_kinds()
+    assert "cell_start" not in agent.received_kinds()
 
 
-def test_a_cell_waits_with_the_reason_and_runs_when_the_gpu_is_there(agent, notebook):
+def test_a_cell_waits_with_the_reason_and_runs_when_the_gpu_is_ready(agent, notebook):
     agent.kernel["state"], agent.holding = "pending", True
     nb = notebook()
     cell = nb.submit("print('ran')")
     nb.until_shown(cell, "Waiting for quota.")
-    question = agent.hear("cell_start")
+    question = agent.receive("cell_start")
     agent.send({"type": "cell_go", "n": question["n"], "waited_ms": 0, "message": ""})
     result = nb.collect(cell)
     assert result.ok
     assert "ran" in result.text
-    assert agent.hear("cell_end")["n"] == question["n"]
+    assert agent.receive("cell_end")["n"] == question["n"]
 
 
 @pytest.mark.parametrize(
@@ -44,13 +48,13 @@ def test_a_cell_waits_with_the_reason_and_runs_when_the_gpu_is_there(agent, note
         ("attached", {"without_gpu": True}, "The cell runs without a GPU."),
     ],
 )
-def test_the_end_of_a_wait_says_what_is_true(agent, notebook, state, more, words):
+def test_gpu_ready_appears_only_if_there_is_a_gpu(agent, notebook, state, more, words):
     agent.kernel["state"], agent.holding = "pending", True
     nb = notebook()
     cell = nb.submit("print('ran')")
     nb.until_shown(cell, "Waiting for quota.")
-    question = agent.hear("cell_start")
-    agent.become(state)
+    question = agent.receive("cell_start")
+    agent.set_state(state)
     agent.send({"type": "cell_go", "n": question["n"], "waited_ms": 0, "message": "", **more})
     text = nb.collect(cell).text
     assert words in text
@@ -65,7 +69,7 @@ def test_an_interrupt_and_a_stopped_wait_end_the_cell_in_the_same_way(agent, not
     for stop in ("interrupt", "refusal"):
         cell = nb.submit("print('ran')")
         nb.until_shown(cell, "Waiting for quota.")
-        n = agent.hear("cell_start")["n"]
+        n = agent.receive("cell_start")["n"]
         if stop == "interrupt":
             nb.manager.interrupt_kernel()
         else:
@@ -76,7 +80,7 @@ def test_an_interrupt_and_a_stopped_wait_end_the_cell_in_the_same_way(agent, not
     assert ends[0] == ends[1] == ("CellNotRun", ["update_display_data: ''", "error"])
 
 
-def test_a_wait_that_is_over_at_once_leaves_no_trace(agent, notebook):
+def test_a_short_wait_shows_nothing(agent, notebook):
     agent.kernel["state"] = "attached"
     nb = notebook()
     assert nb.run("None").outputs == []
@@ -91,7 +95,7 @@ def test_an_interrupt_refuses_the_cell_and_later_cells_run(agent, notebook):
     result = nb.collect(cell, timeout=2)
     assert (result.reply["status"], result.reply["ename"]) == ("error", "CellNotRun")
     assert "\nran" not in result.text
-    assert agent.hear("cell_start")["n"] == agent.hear("cell_cancel")["n"]
+    assert agent.receive("cell_start")["n"] == agent.receive("cell_cancel")["n"]
     agent.holding = False
     assert nb.run("print('later')").text == "later\n"
 
@@ -109,7 +113,7 @@ def test_a_refused_cell_has_one_clear_error(agent, notebook):
     agent.kernel["state"], agent.holding = "pending", True
     nb = notebook()
     cell = nb.submit("print('ran')")
-    question = agent.hear("cell_start")
+    question = agent.receive("cell_start")
     agent.send({"type": "cell_refused", "n": question["n"], "message": "The GPU is lost."})
     result = nb.collect(cell)
     assert [one["msg_type"] for one in result.outputs] == ["error"]
@@ -123,7 +127,7 @@ def test_cells_that_begin_with_the_magic_never_wait(agent, notebook):
     assert "waiting" in result.text
 
 
-def test_a_cell_waits_through_the_agents_restart(agent, notebook):
+def test_a_pending_cell_keeps_waiting_while_the_agent_restarts(agent, notebook):
     agent.kernel["state"], agent.holding = "pending", True
     nb = notebook()
     cell = nb.submit("print('ran')")
@@ -135,9 +139,7 @@ def test_a_cell_waits_through_the_agents_restart(agent, notebook):
     assert nb.collect(cell).ok
 
 
-def test_a_kernel_with_its_lease_waits_a_short_time_for_the_agent_and_runs_on_without_it(
-    agent, notebook
-):
+def test_a_cell_with_a_lease_waits_for_the_agent_until_its_deadline_and_then_runs(agent, notebook):
     agent.kernel["state"] = "attached"
     nb = notebook(GPUSHARE_AGENT_WAIT="1")
     assert nb.run("x = 1").ok
@@ -151,21 +153,21 @@ def test_a_kernel_with_its_lease_waits_a_short_time_for_the_agent_and_runs_on_wi
     assert nb.run("print(x)").text == "1\n", "one wait per absence"
 
 
-def test_a_cell_of_a_kernel_with_its_lease_is_asked_about_when_the_agent_is_back(agent, notebook):
-    """Others may have borrowed what is this cell's: only an agent can take it back."""
+def test_a_cell_with_a_lease_asks_the_agent_when_it_is_back(agent, notebook):
+    """Its memory may be borrowed, and only an agent can reclaim it."""
     agent.kernel["state"] = "attached"
     nb = notebook(GPUSHARE_AGENT_WAIT="60")
     assert nb.run("x = 1").ok
-    agent.hear("cell_end")
+    agent.receive("cell_end")
     agent.close()
     cell = nb.submit("print(x)")
     nb.until_shown(cell, "not reachable")
     agent.open()
     assert nb.collect(cell).ok
-    assert agent.hear("cell_start")["running"] is False
+    assert agent.receive("cell_start")["running"] is False
 
 
-def test_a_cell_that_waits_for_its_share_goes_on_waiting_when_the_agent_dies(agent, notebook):
+def test_a_cell_that_waits_for_its_share_keeps_waiting_when_the_agent_crashes(agent, notebook):
     agent.kernel["state"], agent.holding = "attached", True
     nb = notebook(GPUSHARE_AGENT_WAIT="60")
     cell = nb.submit("print('ran')")
@@ -174,9 +176,9 @@ def test_a_cell_that_waits_for_its_share_goes_on_waiting_when_the_agent_dies(age
     nb.until_shown(cell, "not reachable")
     agent.open()
     nb.until_shown(cell, "Waiting for quota.")
-    agent.hear("cell_start"), agent.hear("kernel_hello")
+    agent.receive("cell_start"), agent.receive("kernel_hello")
     agent.send(
-        {"type": "cell_go", "n": agent.hear("cell_start")["n"], "waited_ms": 0, "message": ""}
+        {"type": "cell_go", "n": agent.receive("cell_start")["n"], "waited_ms": 0, "message": ""}
     )
     assert nb.collect(cell).ok
 
@@ -195,7 +197,7 @@ def test_the_wait_for_an_agent_can_be_interrupted_and_later_cells_run(agent, not
     assert nb.run("print(x)").text == "1\n"
 
 
-def test_a_kernel_that_no_agent_answers_says_why_as_far_as_its_server_knew(agent, notebook):
+def test_without_an_agent_the_cell_shows_the_problem_that_was_known_at_launch(agent, notebook):
     agent.close()
     nb = notebook(
         GPUSHARE_AGENT_WAIT="1",
@@ -225,54 +227,54 @@ def test_how_long_a_kernel_waits_for_its_agent(said, seconds):
     assert agent_wait_s({} if said is None else {"GPUSHARE_AGENT_WAIT": said}) == seconds
 
 
-def test_a_restarted_agent_hears_again_that_a_cell_runs(agent, notebook):
+def test_running_cells_are_reported_to_an_agent_that_has_restarted(agent, notebook):
     agent.kernel["state"] = "attached"
     nb = notebook()
     cell = nb.submit(RUNS_UNTIL_STOPPED)
     nb.until_shown(cell, "begun")
-    first = agent.hear("cell_start")
+    first = agent.receive("cell_start")
     agent.close()
     agent.open()
-    agent.hear("kernel_hello")
-    assert agent.hear("cell_start")["n"] == first["n"]
+    agent.receive("kernel_hello")
+    assert agent.receive("cell_start")["n"] == first["n"]
     (agent.path.parent / "stop").touch()
     assert nb.collect(cell).ok
-    assert agent.hear("cell_end")["n"] == first["n"]
+    assert agent.receive("cell_end")["n"] == first["n"]
 
 
-def test_a_cell_that_began_without_the_agent_says_that_it_needs_what_was_saved(agent, notebook):
-    """The agent died while it saved this kernel: the cell stands still in the driver, and only this
-    brings the memory back.
+def test_a_cell_that_began_without_the_agent_requests_its_saved_memory(agent, notebook):
+    """The agent crashed while it suspended this kernel: the cell is blocked in the driver until the
+    memory is restored.
     """
     agent.kernel["state"] = "attached"
     nb = notebook(GPUSHARE_AGENT_WAIT="0")
     assert nb.run("x = 1").ok
-    agent.hear("cell_end")
+    agent.receive("cell_end")
     agent.close()
     cell = nb.submit(RUNS_UNTIL_STOPPED)
     nb.until_shown(cell, "begun")
     agent.open()
-    agent.hear("kernel_hello")
-    agent.become("suspended")
-    question = agent.hear("cell_start")
+    agent.receive("kernel_hello")
+    agent.set_state("suspended")
+    question = agent.receive("cell_start")
     assert (question["running"], question["wait"]) == (True, True)
     (agent.path.parent / "stop").touch()
     assert nb.collect(cell).ok
-    assert agent.hear("cell_end")["n"] == question["n"]
+    assert agent.receive("cell_end")["n"] == question["n"]
 
 
-def test_a_gpu_that_comes_while_a_cell_runs_finds_the_kernel_busy(agent, notebook):
+def test_a_cell_that_runs_when_the_gpu_is_granted_is_reported(agent, notebook):
     nb = notebook()
     cell = nb.submit(RUNS_UNTIL_STOPPED)
     nb.until_shown(cell, "begun")
-    agent.become("attached")
-    question = agent.hear("cell_start")
+    agent.set_state("attached")
+    question = agent.receive("cell_start")
     (agent.path.parent / "stop").touch()
     assert nb.collect(cell).ok
-    assert agent.hear("cell_end")["n"] == question["n"]
+    assert agent.receive("cell_end")["n"] == question["n"]
 
 
-def test_a_running_cell_ends_with_the_reason_when_its_kernel_is_to_be_relaunched(agent, notebook):
+def test_a_running_cell_ends_with_the_reason_before_its_kernel_restarts(agent, notebook):
     agent.kernel["state"] = "attached"
     nb = notebook()
     cell = nb.submit("import time\nprint('begun', flush=True)\ntime.sleep(60)")
@@ -286,7 +288,7 @@ def test_a_running_cell_ends_with_the_reason_when_its_kernel_is_to_be_relaunched
     assert nb.run("print('alive')").text == "alive\n"
 
 
-def test_a_notice_shows_under_the_running_cell_and_calls_back(agent, notebook):
+def test_a_notice_is_shown_under_the_running_cell_and_calls_back(agent, notebook):
     agent.kernel["state"] = "attached"
     nb = notebook()
     nb.run(
@@ -312,9 +314,7 @@ def test_a_message_that_arrives_between_cells_is_shown_once_by_the_next_cell(age
     nb = notebook()
     nb.run("1")
     agent.send({"type": "told", "message": "Moved to another GPU; nothing was lost."})
-    agent.become(
-        "attached"
-    )  # the line is ordered: when the next question comes, the message was read
+    agent.set_state("attached")  # messages keep their order: the one before was received
     assert "Moved to another GPU" in nb.run("import time; time.sleep(0.2)").text + nb.run("1").text
     assert "Moved" not in nb.run("1").text
 
@@ -331,5 +331,5 @@ def test_a_message_that_arrives_between_cells_is_shown_once_by_the_next_cell(age
         "": False,
     }.items(),
 )
-def test_what_is_exempt(cell, exempt):
+def test_which_cells_are_exempt(cell, exempt):
     assert is_exempt(cell) is exempt

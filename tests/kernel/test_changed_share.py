@@ -27,7 +27,7 @@ def waiting(agent, notebook):
     """A cell that waits for its change, and its notebook."""
 
     def change(_):
-        agent.become("attached", **HALF, pending_change=CHANGE)
+        agent.set_state("attached", **HALF, pending_change=CHANGE)
         return {"kernel": agent.kernel, "previous": {"gpu": 0.5}}
 
     agent.kernel = kernel_state("attached", **HALF)
@@ -40,12 +40,12 @@ def waiting(agent, notebook):
 
 def test_it_waits_until_the_new_share_is_granted(agent, waiting):
     nb, cell = waiting
-    assert "cell_start" not in agent.heard_kinds(), "the waiting cell uses no GPU"
-    agent.become("attached", **WHOLE)
+    assert "cell_start" not in agent.received_kinds(), "the waiting cell uses no GPU"
+    agent.set_state("attached", **WHOLE)
     result = nb.collect(cell)
     assert result.ok
     assert "Granted: 1 GPU." in result.text
-    assert agent.hear("cell_start")["wait"] is True
+    assert agent.receive("cell_start")["wait"] is True
 
 
 def test_an_interrupt_keeps_the_share_and_the_request(agent, waiting):
@@ -60,7 +60,7 @@ def test_an_interrupt_keeps_the_share_and_the_request(agent, waiting):
 
 def test_a_change_that_is_withdrawn_ends_the_wait_with_the_old_share(agent, waiting):
     nb, cell = waiting
-    agent.become("attached", **HALF)
+    agent.set_state("attached", **HALF)
     agent.answers["why"] = lambda _: agent.kernel
     result = nb.collect(cell)
     assert result.reply["ename"] == "UsageError"

@@ -45,7 +45,7 @@ def test_each_line_has_a_character_per_time():
     assert "since" in text.splitlines()[0]
 
 
-def test_what_is_there_is_never_drawn_as_nothing():
+def test_a_small_value_is_at_least_one_eighth_high():
     assert (
         row(
             history_text([sample(0, 1, guaranteed=0), sample(1, 80 * GIB, guaranteed=0)], 60),
@@ -55,11 +55,11 @@ def test_what_is_there_is_never_drawn_as_nothing():
     )
 
 
-def test_an_hour_that_is_covered_is_called_so():
+def test_the_heading_names_the_time_that_is_covered():
     hour = [sample(second, 0) for second in range(0, 3600, 60)]
     assert "the last 60 min" in history_text(hour, 60)
 
 
-def test_one_sample_and_none_are_drawn_too():
+def test_one_sample_and_no_samples():
     assert "no samples" in history_text([], 60)
     assert "5 MiB now" in history_text([sample(0, 5)], 60)

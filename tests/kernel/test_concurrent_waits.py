@@ -41,7 +41,7 @@ def gate(agent):
     gates.append(CellGate(connection, Texts))
     connection.start()
     assert connection.welcomed.wait(20)
-    agent.hear("kernel_hello")
+    agent.receive("kernel_hello")
     yield gates[0]
     connection.stop()
 
@@ -73,48 +73,48 @@ class Cell:
 
 def test_each_wait_ends_with_its_own_permission(agent, gate):
     first = Cell(gate)
-    a = agent.hear("cell_start")["n"]
+    a = agent.receive("cell_start")["n"]
     second = Cell(gate)
-    b = agent.hear("cell_start")["n"]
+    b = agent.receive("cell_start")["n"]
     go(agent, b)
     assert second.allowed.wait(20)
     assert not first.allowed.is_set()
     second.end.set()
-    assert agent.hear("cell_end")["n"] == b
+    assert agent.receive("cell_end")["n"] == b
     go(agent, a)
     assert first.allowed.wait(20)
     first.end.set()
-    assert agent.hear("cell_end")["n"] == a
+    assert agent.receive("cell_end")["n"] == a
 
 
 def test_the_end_of_one_cell_does_not_end_the_permission_of_another(agent, gate):
     agent.holding = False
     first = Cell(gate)
-    a = agent.hear("cell_start")["n"]
+    a = agent.receive("cell_start")["n"]
     assert first.allowed.wait(20)
     second = Cell(gate)
-    b = agent.hear("cell_start")["n"]
+    b = agent.receive("cell_start")["n"]
     assert second.allowed.wait(20)
     second.end.set()
     assert second.ended.wait(20)
-    assert agent.hear("cell_end")["n"] == b
+    assert agent.receive("cell_end")["n"] == b
     assert gate.is_cell_running()
     assert gate.has_permission()
     agent.close()
     agent.open()
-    again = agent.hear("cell_start")
+    again = agent.receive("cell_start")
     assert (again["n"], again["running"]) == (a, True), "an agent that restarts learns of the first"
     first.end.set()
-    assert agent.hear("cell_end")["n"] == a
+    assert agent.receive("cell_end")["n"] == a
 
 
 def test_both_waits_continue_after_the_agent_has_restarted(agent, gate):
     cells = Cell(gate), Cell(gate)
-    before = {agent.hear("cell_start")["n"] for _ in cells}
+    before = {agent.receive("cell_start")["n"] for _ in cells}
     agent.close()
     agent.open()
-    agent.hear("kernel_hello")
-    after = {agent.hear("cell_start")["n"] for _ in cells}
+    agent.receive("kernel_hello")
+    after = {agent.receive("cell_start")["n"] for _ in cells}
     assert not before & after
     for n in after:
         go(agent, n)
@@ -125,11 +125,11 @@ def test_both_waits_continue_after_the_agent_has_restarted(agent, gate):
 
 def test_an_interrupt_ends_only_the_wait_of_the_main_thread(agent, gate):
     other = Cell(gate)
-    b = agent.hear("cell_start")["n"]
+    b = agent.receive("cell_start")["n"]
     main = threading.main_thread().ident
 
     def interrupt():
-        agent.hear("cell_start")
+        agent.receive("cell_start")
         signal.pthread_kill(main, signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
@@ -139,7 +139,7 @@ def test_an_interrupt_ends_only_the_wait_of_the_main_thread(agent, gate):
     assert cell.refusal is not None
     assert cell.refusal.startswith("the wait for the GPU was stopped")
     gate.after_cell(SimpleNamespace(info=info))
-    assert agent.hear("cell_cancel")["n"] != b
+    assert agent.receive("cell_cancel")["n"] != b
     assert not other.allowed.is_set()
     go(agent, b)
     assert other.allowed.wait(20)
@@ -151,11 +151,11 @@ def test_an_empty_cell_inside_a_cell_ends_nothing(agent, gate):
     agent.holding = False
     info = SimpleNamespace(raw_cell="x = 1")
     gate.before_cell(info)
-    n = agent.hear("cell_start")["n"]
+    n = agent.receive("cell_start")["n"]
     gate.after_cell(SimpleNamespace(info=SimpleNamespace(raw_cell="")))
     assert gate.has_permission()
     gate.after_cell(SimpleNamespace(info=info))
-    assert agent.hear("cell_end")["n"] == n
+    assert agent.receive("cell_end")["n"] == n
 
 
 # ---- in a real kernel with subshells
@@ -167,12 +167,12 @@ def test_cells_of_a_kernel_and_its_subshell_wait_each_with_its_own_text(agent, n
     nb = notebook()
     main = nb.submit("print('main')")
     nb.until_shown(main, "Waiting for quota.")
-    a = agent.hear("cell_start")["n"]
+    a = agent.receive("cell_start")["n"]
     side = nb.submit("print('side')", nb.create_subshell())
     nb.until_shown(side, "Waiting for quota.")
-    b = agent.hear("cell_start")["n"]
+    b = agent.receive("cell_start")["n"]
     nb.until_shown(main, "Waiting for quota.")
-    agent.become("attached")
+    agent.set_state("attached")
     go(agent, b)
     result = nb.collect(side)
     assert result.ok
@@ -192,7 +192,7 @@ def test_an_interrupt_refuses_the_cell_of_the_main_shell_alone(agent, notebook):
     nb = notebook()
     side = nb.submit("print('side')", nb.create_subshell())
     nb.until_shown(side, "Waiting for quota.")
-    b = agent.hear("cell_start")["n"]
+    b = agent.receive("cell_start")["n"]
     main = nb.submit("print('main')")
     nb.until_shown(main, "Waiting for quota.")
     nb.manager.interrupt_kernel()
@@ -218,18 +218,18 @@ def test_a_widget_message_waits_beside_a_cell(agent, notebook):
     nb = notebook()
     subshell = nb.create_subshell()  # ipykernel routes messages to the shell that made the comm
     comm = nb.collect(nb.submit(MAKES_COMM, subshell)).text.split()[-1]
-    agent.heard_kinds()
+    agent.received_kinds()
     agent.holding = True
-    agent.become("suspended")
+    agent.set_state("suspended")
     main = nb.submit("print('main')")
     nb.until_shown(main, "Waiting for quota.")
-    a = agent.hear("cell_start")["n"]
+    a = agent.receive("cell_start")["n"]
     message = nb.client.session.msg("comm_msg", {"comm_id": comm, "data": {"method": "custom"}})
     message["header"]["subshell_id"] = subshell
     nb.client.shell_channel.send(message)
-    b = agent.hear("cell_start")["n"]
+    b = agent.receive("cell_start")["n"]
     go(agent, b)
-    assert agent.hear("cell_end")["n"] == b
+    assert agent.receive("cell_end")["n"] == b
     assert (agent.path.parent / "handled").exists()
     go(agent, a)
     assert nb.collect(main).ok

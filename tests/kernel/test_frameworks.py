@@ -41,14 +41,14 @@ def shared(agent, notebook, world):
         def cap(
             self, gib, *, uuid=world.uuids[1], visible=world.uuids[1], state="attached", **more
         ):
-            """Pushed, and a cell was run after it: lines keep their order."""
+            """The cap is sent and received: messages keep their order."""
             device = {
                 "uuid": uuid,
                 "cap_mib": gib * 1024,
                 "total_mib": 80 * 1024,
                 "visible": visible,
             }
-            agent.become(state, devices=(device,) if state == "attached" else (), **more)
+            agent.set_state(state, devices=(device,) if state == "attached" else (), **more)
             mark = f"mark-{next(self.told)}"
             agent.send({"type": "told", "message": mark})
             while mark not in self.run("pass").text:
@@ -61,7 +61,7 @@ def value(nb, expression):
     return eval(nb.run(f"print(repr({expression}))").text)
 
 
-def test_a_cell_over_the_cap_fails_with_pytorchs_own_error_also_in_the_cell_that_imports_it(shared):
+def test_a_cell_over_the_cap_fails_with_pytorchs_error_even_in_the_cell_that_imports_it(shared):
     one = shared()
     one.cap(40)
     failed = one.run(TORCH_TAKES.format(gib=45))
@@ -70,12 +70,14 @@ def test_a_cell_over_the_cap_fails_with_pytorchs_own_error_also_in_the_cell_that
     assert value(one.nb, "x.values()") == {7}
 
 
-def test_a_lowered_cap_counts_in_the_cell_that_runs(shared, agent, world):
+def test_a_lowered_cap_applies_to_the_running_cell(shared, agent, world):
     one = shared()
     one.cap(60)
     assert one.run("import torch, time, pathlib\nx = torch.full(20 << 30, 7)").ok
     cell = one.nb.submit(
-        "print('begun', flush=True)\nwhile torch.cuda.get_per_process_memory_fraction(0) > 0.5: time.sleep(0.01)\nz = torch.full(30 << 30, 1)"
+        "print('begun', flush=True)\n"
+        "while torch.cuda.get_per_process_memory_fraction(0) > 0.5: time.sleep(0.01)\n"
+        "z = torch.full(30 << 30, 1)"
     )
     one.nb.until_shown(cell, "begun")
     device = {
@@ -91,10 +93,8 @@ def test_a_lowered_cap_counts_in_the_cell_that_runs(shared, agent, world):
     assert value(one.nb, "x.values()") == {7}
 
 
-def test_while_the_agent_is_away_a_kernel_goes_by_its_share_in_both_directions(shared, agent):
-    """A borrower borrows no more; an owner whose cap was low, because others had borrowed, may have
-    what is its own.
-    """
+def test_without_the_agent_the_cap_is_the_share(shared, agent):
+    """A borrower may not borrow; an owner whose cap was low may use its share."""
     memory = {"guaranteed": 40 * 1024, "used": 0, "borrowed": 0}
     one = shared(GPUSHARE_AGENT_WAIT="0")
     one.cap(60, memory_mib=memory)
@@ -102,9 +102,9 @@ def test_while_the_agent_is_away_a_kernel_goes_by_its_share_in_both_directions(s
     agent.close()
     assert one.run("y = torch.full(20 << 30, 7)").reply["ename"] == "OutOfMemoryError"
     assert one.run("del x; torch.cuda.empty_cache()").ok
-    agent.heard_kinds()
+    agent.received_kinds()
     agent.open()
-    agent.hear("kernel_hello")
+    agent.receive("kernel_hello")
     one.cap(60, memory_mib=memory)
     assert one.run("y = torch.full(50 << 30, 7); del y; torch.cuda.empty_cache()").ok
     one.cap(10, memory_mib=memory)
@@ -113,7 +113,7 @@ def test_while_the_agent_is_away_a_kernel_goes_by_its_share_in_both_directions(s
     assert one.run(TORCH_TAKES.format(gib=30)).ok
 
 
-def test_cupy_follows_its_cap_too_before_and_after_its_pool_is_made(shared):
+def test_cupy_has_its_cap_before_and_after_its_pool_is_created(shared):
     one = shared()
     one.cap(40)
     assert one.run(CUPY_TAKES.format(gib=45)).reply["ename"] == "OutOfMemoryError"
@@ -124,11 +124,13 @@ def test_cupy_follows_its_cap_too_before_and_after_its_pool_is_made(shared):
     assert one.run("w = cupy.full(1 << 30, 1)").reply["ename"] == "OutOfMemoryError"
 
 
-def test_a_person_who_lowers_further_is_obeyed(shared):
+def test_a_lower_limit_of_the_person_is_kept(shared):
     one = shared()
     one.cap(40)
     assert one.run(
-        "import torch, cupy\ntorch.cuda.set_per_process_memory_fraction(0.1)\ncupy.get_default_memory_pool().set_limit(size=2 << 30)"
+        "import torch, cupy\n"
+        "torch.cuda.set_per_process_memory_fraction(0.1)\n"
+        "cupy.get_default_memory_pool().set_limit(size=2 << 30)"
     ).ok
     one.cap(60)
     assert value(one.nb, "torch.cuda.get_per_process_memory_fraction(0)") == pytest.approx(0.1)
@@ -140,7 +142,7 @@ def test_a_person_who_lowers_further_is_obeyed(shared):
     )
 
 
-def test_the_kernel_sees_its_own_gpu_alone_unless_its_person_chose(shared, world):
+def test_the_kernel_sees_only_its_own_gpu_unless_the_person_has_chosen(shared, world):
     one = shared()
     one.cap(40)
     one.run("import torch")
@@ -159,24 +161,23 @@ def test_the_kernel_sees_its_own_gpu_alone_unless_its_person_chose(shared, world
     )
 
 
-def test_caches_are_given_back_when_the_agent_asks(shared, agent, world):
+def test_caches_are_dropped_at_the_agents_request(shared, agent, world):
     one = shared()
     one.cap(60)
     one.run(
-        "import torch, cupy, os\nx = torch.full(20 << 30, 7); y = cupy.full(10 << 30, 7); kept = torch.full(1 << 30, 3)"
+        "import torch, cupy, os\n"
+        "x = torch.full(20 << 30, 7); y = cupy.full(10 << 30, 7); kept = torch.full(1 << 30, 3)"
     )
     one.run("del x, y")
     pid = value(one.nb, "os.getpid()")
     assert world.used_by(pid, 1) > 31 * GIB
     agent.send({"type": "drop_caches"})
-    agent.hear("caches_dropped")
+    agent.receive("caches_dropped")
     assert world.used_by(pid, 1) < 2 * GIB
     assert value(one.nb, "kept.values()") == {3}
 
 
-def test_a_driver_that_does_not_answer_holds_up_neither_the_answer_nor_the_cells(
-    shared, agent, world
-):
+def test_a_driver_call_that_hangs_delays_neither_the_reply_nor_the_cells(shared, agent, world):
     from tests.fake_driver.fake_gpu_machine import Faults
 
     one = shared()
@@ -184,35 +185,35 @@ def test_a_driver_that_does_not_answer_holds_up_neither_the_answer_nor_the_cells
     one.run("import torch\nx = torch.full(20 << 30, 7)\ndel x")
     world.fault("cuMemFree_v2", Faults.HANG)
     agent.send({"type": "drop_caches"})
-    agent.hear("caches_dropped")
+    agent.receive("caches_dropped")
     assert one.run("1 + 1").ok
     world.clear()
 
 
-def test_nothing_touches_cuda_in_a_kernel_that_does_not(shared, agent, world):
+def test_a_kernel_that_has_not_initialised_cuda_makes_no_driver_calls(shared, agent, world):
     one = shared()
     one.run("import torch, cupy")
     before = world.calls()
     one.cap(40)
     agent.send({"type": "drop_caches"})
-    agent.hear("caches_dropped")
+    agent.receive("caches_dropped")
     one.cap(30)
     assert world.used(1) == world.used(0) == 0
-    assert world.calls() == before, "CUDA was asked something"
+    assert world.calls() == before, "the driver was called"
 
 
-def test_while_its_memory_is_away_the_driver_is_asked_nothing(shared, agent, world):
+def test_a_suspended_kernel_makes_no_driver_calls(shared, agent, world):
     one = shared()
     one.cap(40)
     one.run("import torch, os\nx = torch.full(1 << 30, 7)")
     before = world.calls()
     one.cap(0, state="suspended")
     agent.send({"type": "drop_caches"})
-    agent.hear("caches_dropped")
+    agent.receive("caches_dropped")
     assert world.calls() == before
 
 
-def test_jax_reads_our_environment_and_a_persons_own_wins(shared):
+def test_jax_reads_our_environment_unless_the_person_has_set_it(shared):
     one = shared()
     one.cap(40)
     one.run("import jax")
@@ -229,7 +230,7 @@ def test_jax_reads_our_environment_and_a_persons_own_wins(shared):
     }
 
 
-def test_a_framework_that_breaks_reaches_no_cell(shared):
+def test_errors_inside_a_framework_do_not_reach_a_cell(shared):
     one = shared()
     one.cap(40)
     assert one.run("import torch\nx = torch.full(1 << 30, 7)\ntorch.cuda.device_count = None").ok
@@ -237,15 +238,16 @@ def test_a_framework_that_breaks_reaches_no_cell(shared):
     assert one.run("1 + 1").outputs[0]["content"]["data"]["text/plain"] == "2"
 
 
-def test_an_import_that_fails_fails_as_ever(shared):
+def test_a_failing_import_fails_as_without_the_hook(shared):
     one = shared()
     assert one.run("import torch.nothing").reply["ename"] == "ModuleNotFoundError"
     assert one.run(
-        "import importlib.util\nassert importlib.util.find_spec('torch').origin.endswith('torch/__init__.py')"
+        "import importlib.util\n"
+        "assert importlib.util.find_spec('torch').origin.endswith('torch/__init__.py')"
     ).ok
 
 
-def test_the_allowance_for_the_context():
+def test_the_allowance_for_a_cuda_context():
     assert net_of_context(40 * 1024) == 40 * 1024 - 512
     assert net_of_context(600) == 300
     assert net_of_context(0) == 0
@@ -276,7 +278,7 @@ def test_which_ordinal_is_which_device_of_the_share(here, expected):
     ] == expected
 
 
-def test_defaults_never_replace_what_the_person_set():
+def test_defaults_do_not_replace_the_persons_settings():
     environ = {"TF_FORCE_GPU_ALLOW_GROWTH": "false"}
     frameworks = FrameworkCaps(environ)
     frameworks.start()
@@ -285,9 +287,7 @@ def test_defaults_never_replace_what_the_person_set():
     assert environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
 
-def test_hidden_until_there_is_a_share_and_where_memory_can_move_all_are_visible_its_own_first(
-    shared, world
-):
+def test_gpus_are_hidden_without_a_share_and_all_visible_where_memory_can_move(shared, world):
     one = shared(CUDA_VISIBLE_DEVICES="", GPUSHARE_HIDES_GPUS="1")
     one.run("import torch")
     assert value(one.nb, "torch.cuda.device_count()") == 0, "no share yet"
@@ -301,7 +301,7 @@ def test_hidden_until_there_is_a_share_and_where_memory_can_move_all_are_visible
     assert world.used_by(value(two.nb, "os.getpid()"), 1) > GIB
 
 
-def test_after_a_move_the_cap_stands_where_the_memory_is_although_pytorch_remembers_the_old_name(
+def test_after_a_move_the_cap_is_on_the_new_gpu_although_pytorch_keeps_the_old_uuid(
     shared, world, monkeypatch
 ):
     one = shared(CUDA_VISIBLE_DEVICES="", GPUSHARE_HIDES_GPUS="1")
@@ -322,7 +322,7 @@ def test_after_a_move_the_cap_stands_where_the_memory_is_although_pytorch_rememb
     assert value(one.nb, fractions) == [pytest.approx(19.5 / 80), 1.0]
 
 
-def test_jax_makes_contexts_on_the_shares_own_gpus_only_where_all_are_visible(shared, world):
+def test_jax_creates_contexts_only_on_the_gpus_of_the_share(shared, world):
     ask = "jax.config.read('jax_cuda_visible_devices')"
     one = shared(CUDA_VISIBLE_DEVICES="", GPUSHARE_HIDES_GPUS="1")
     one.cap(40, visible=f"{world.uuids[1]},{world.uuids[0]}")

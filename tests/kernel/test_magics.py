@@ -35,7 +35,7 @@ def refuse_unknown_project(body):
     raise InvalidInput(f"unknown project {body['project']!r}", field="project")
 
 
-def test_every_mistake_is_one_line_and_the_cell_fails(agent, notebook):
+def test_every_error_is_one_line_and_the_cell_fails(agent, notebook):
     agent.answers["request"] = refuse_unknown_project
     nb = notebook()
     for cell, words in MISTAKES.items():
@@ -46,9 +46,9 @@ def test_every_mistake_is_one_line_and_the_cell_fails(agent, notebook):
         assert len(result.text.strip().splitlines()) == 1, result.text
 
 
-def test_a_request_is_sent_as_it_was_written_and_waited_for(agent, notebook):
+def test_a_request_is_sent_as_written_and_waited_for(agent, notebook):
     def grant(body):
-        agent.become(
+        agent.set_state(
             "attached",
             simulated=True,
             gpu_uuid="SIM-GPU-n-0",
@@ -65,14 +65,14 @@ def test_a_request_is_sent_as_it_was_written_and_waited_for(agent, notebook):
     result = nb.run(
         "%gpu request 0.5 --limit 1.0 --project vision --pool a100,default --priority train"
     )
-    assert agent.hear("ask")["body"] == {
+    assert agent.receive("ask")["body"] == {
         "gpu": "0.5",
         "gpu_limit": "1.0",
         "project": "vision",
         "node_pools": ["a100", "default"],
         "priority_class": "train",
     }
-    while not agent.hear("cell_start")["wait"]:
+    while not agent.receive("cell_start")["wait"]:
         pass
     for words in (
         "(simulated GPU)",
@@ -83,17 +83,17 @@ def test_a_request_is_sent_as_it_was_written_and_waited_for(agent, notebook):
         assert words in result.text
 
 
-def test_a_cell_with_its_own_share_runs_fails_and_gives_back(agent, notebook):
+def test_a_cell_with_its_own_share_fails_with_its_error_and_releases_the_share(agent, notebook):
     asked = []
 
     def grant(body):
         asked.append(body)
-        agent.become("attached")
+        agent.set_state("attached")
         return {"kernel": agent.kernel}
 
     def release(body):
         asked.append("release")
-        agent.become("detached")
+        agent.set_state("detached")
         return {}
 
     agent.answers |= {"request": grant, "release": release}
@@ -104,7 +104,7 @@ def test_a_cell_with_its_own_share_runs_fails_and_gives_back(agent, notebook):
     assert nb.run("print(x)").text == "42\n"
 
 
-def test_the_functions_answer_with_mappings_and_raise_with_one_sentence(agent, notebook):
+def test_functions_return_mappings_and_raise_errors_of_one_line(agent, notebook):
     agent.answers["request"] = refuse_unknown_project
     nb = notebook()
     assert (
@@ -119,7 +119,7 @@ def test_the_functions_answer_with_mappings_and_raise_with_one_sentence(agent, n
 
 
 @pytest.mark.parametrize("pools", ["pool='a, b'", "pools='a,b'", "pools=['a', 'b']"])
-def test_the_functions_take_what_the_magics_take(agent, notebook, pools):
+def test_functions_accept_the_options_of_the_magics(agent, notebook, pools):
     asked = []
     agent.answers["request"] = lambda body: asked.append(body) or {"kernel": agent.kernel}
     asks = f"gpu.request(0.5, limit=1, project='p', {pools}, priority='train', wait=False)"
@@ -135,24 +135,24 @@ def test_the_functions_take_what_the_magics_take(agent, notebook, pools):
     ]
 
 
-def test_the_magics_say_so_when_the_agent_is_away(agent, notebook):
+def test_the_status_shows_that_the_agent_is_not_reachable(agent, notebook):
     nb = notebook()
     nb.run("1")
     agent.close()
     assert "not reachable" in nb.run("import time; time.sleep(0.1)\n%gpu").text
 
 
-def test_unloaded_the_cells_no_longer_ask_and_loaded_again_they_do(agent, notebook):
+def test_cells_ask_the_agent_only_while_the_extension_is_loaded(agent, notebook):
     agent.kernel["state"] = "attached"
     nb = notebook()
     nb.run("1")
-    agent.hear("cell_end")
+    agent.receive("cell_end")
     assert nb.run("%unload_ext jupyter_gpushare").text == ""
     assert nb.run("2").text == "2"
-    assert "cell_start" not in agent.heard_kinds()[1:], "the first one was that of %unload_ext"
+    assert "cell_start" not in agent.received_kinds()[1:], "the first one was that of %unload_ext"
     nb.run("%load_ext jupyter_gpushare")
     nb.run("3")
-    assert agent.hear("cell_start")
+    assert agent.receive("cell_start")
 
 
 HELP = {
@@ -182,7 +182,7 @@ def test_every_verb_has_usage_with_options_examples_and_a_link(agent, notebook):
         assert f"usage: %gpu {verb}" in nb.run(f"%gpu {verb} --help").text
     pager = nb.run("%gpu?").reply["payload"][0]["data"]["text/plain"]
     assert "usage: %gpu [VERB]" in pager
-    assert "ask" not in agent.heard_kinds(), "help needs no answer"
+    assert "ask" not in agent.received_kinds(), "help needs no answer"
 
 
 def test_a_request_may_stay_in_the_queue_although_no_node_can_run_it(agent, notebook):

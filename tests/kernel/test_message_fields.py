@@ -29,11 +29,11 @@ HEAVY = "msgspec tornado jupyter_client jupyter_server sqlalchemy numpy pydantic
 
 
 @pytest.mark.parametrize("message", SENT, ids=lambda m: m["type"])
-def test_what_the_kernel_sends_is_a_body_of_the_language(message):
+def test_messages_of_the_kernel_match_their_schemas(message):
     assert to_json(convert(FromKernel, message)) == message
 
 
-def test_every_message_in_the_source_is_among_these():
+def test_every_message_in_the_source_is_listed_here():
     """A new kind of message in kernel/ must be added to the list above."""
     import re
 
@@ -44,12 +44,15 @@ def test_every_message_in_the_source_is_among_these():
     assert sent == {message["type"] for message in SENT}
 
 
-def test_a_kernel_that_asked_for_nothing_looks_like_the_body():
+def test_the_initial_kernel_body_matches_its_schema():
     assert detached("k") == to_json(Kernel(kernel_id="k"))
 
 
-def test_loading_the_extension_imports_none_of_the_servers_dependencies():
-    code = f"import sys, jupyter_gpushare.kernel.magics.line_magic; print([m for m in {HEAVY!r}.split() if m in sys.modules])"
+def test_the_extension_imports_none_of_the_servers_dependencies():
+    code = (
+        "import sys, jupyter_gpushare.kernel.magics.line_magic\n"
+        f"print([m for m in {HEAVY!r}.split() if m in sys.modules])"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -58,7 +61,7 @@ def test_loading_the_extension_imports_none_of_the_servers_dependencies():
     )
 
 
-def test_a_kernel_that_was_not_started_through_us_has_no_agent():
+def test_a_kernel_of_another_provisioner_has_no_agent():
     assert address_from({}) is None
     connection = AgentConnection(None, lambda message: None)
     connection.start()
@@ -76,7 +79,7 @@ def _loaded_in_a_kernel() -> list[str]:
     return found.stdout.split()
 
 
-def test_what_a_kernel_loads_is_in_the_syntax_of_python_3_9():
+def test_modules_loaded_in_a_kernel_use_the_syntax_of_python_3_9():
     files = _loaded_in_a_kernel()
     assert len(files) > 20
     for file in files:

@@ -1,5 +1,5 @@
-"""`gpu.panel()` in a real kernel: live, quiet when nobody looks, and never in the way of a cell or
-of the gate.
+"""`gpu.panel()` in a real kernel: live, silent while no page shows it, and independent of cells and
+gate.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ MEMORY = {"guaranteed": 40960, "used": 71680, "borrowed": 30720}
 
 
 class Page:
-    """A front end that shows one panel: it knows the widgets' state by the kernel's comm messages,
-    and clicks.
-    """
+    """A front end with one panel: it follows the widgets' state by comm messages, and clicks."""
 
     def __init__(self, nb) -> None:
         self.nb = nb
@@ -80,19 +78,19 @@ class Page:
         }
 
     def click(self, label: str) -> None:
-        self.tell(
+        self.send(
             self._one("ButtonModel", description=label),
             {"method": "custom", "content": {"event": "click"}},
         )
 
     def views(self, number: int) -> None:
-        """What JupyterLab says when a view of the panel came or went."""
-        self.tell(
+        """As JupyterLab does when a view of the panel is added or removed."""
+        self.send(
             self._one("VBoxModel"),
             {"method": "update", "state": {"_view_count": number}, "buffer_paths": []},
         )
 
-    def tell(self, comm: str, data: dict) -> None:
+    def send(self, comm: str, data: dict) -> None:
         session = self.nb.client.session
         self.nb.client.shell_channel.send(session.msg("comm_msg", {"comm_id": comm, "data": data}))
 
@@ -124,47 +122,47 @@ def page(agent, notebook):
     return page
 
 
-def test_it_shows_what_the_agent_says_when_it_says_it(agent, page):
+def test_it_shows_updates_of_the_agent_at_once(agent, page):
     assert "request a share" in page.card
     assert page.enabled() == {"Request"}
-    agent.become("attached", **HALF, memory_mib=MEMORY, gpu_memory_total_mib=81920)
+    agent.set_state("attached", **HALF, memory_mib=MEMORY, gpu_memory_total_mib=81920)
     page.until_card("70 GiB of 80 GiB used")
     assert "simulated GPU" in page.card
     assert 'role="meter"' in page.card
-    agent.become("suspended", **HALF)
+    agent.set_state("suspended", **HALF)
     page.until_card("suspended")
     while page.enabled() != {"Change", "Release", "Resume"}:
         page.listen_until(lambda _: True)
 
 
-def test_its_buttons_ask_and_a_refusal_is_shown_in_it(agent, page):
+def test_a_button_sends_a_request_and_shows_its_refusal(agent, page):
     def refuse(_body):
         raise InvalidInput("unknown project 'moon'", field="project")
 
     agent.answers["request"] = refuse
     page.click("Request")
     page.until_card("unknown project &#x27;moon&#x27;")
-    while (asked := agent.hear("ask"))["action"] != "request":
+    while (asked := agent.receive("ask"))["action"] != "request":
         pass
     assert asked["body"] == {"gpu": "0.5"}
 
 
-def test_a_button_of_a_suspended_notebook_does_not_ask_the_gate(agent, page):
-    agent.become("suspended", **HALF)
+def test_a_button_does_not_wait_at_the_gate(agent, page):
+    agent.set_state("suspended", **HALF)
     page.until_card("suspended")
-    agent.heard_kinds()
-    agent.holding = True  # at the gate it would wait for ever
+    agent.received_kinds()
+    agent.holding = True  # at the gate it would wait without end
     page.click("Release")
-    while agent.hear("ask")["action"] != "release":
+    while agent.receive("ask")["action"] != "release":
         pass
-    assert "cell_start" not in agent.heard_kinds()
+    assert "cell_start" not in agent.received_kinds()
 
 
-def test_an_answer_that_takes_long_holds_up_no_cell(agent, page):
+def test_a_slow_reply_delays_no_cell(agent, page):
     answers = queue.Queue()
     agent.answers["request"] = lambda _: answers.get(timeout=20)
     page.click("Request")
-    while page.enabled():  # while it is asked, nothing else can be
+    while page.enabled():  # until the reply, all buttons are disabled
         page.listen_until(lambda _: True)
     assert page.nb.run("6 * 7").ok
     answers.put({"kernel": agent.kernel})
@@ -176,13 +174,13 @@ def test_nothing_is_sent_while_no_page_shows_it(agent, page):
     page.views(1)
     page.views(0)
     assert page.nothing_comes()
-    agent.become("attached", **HALF, memory_mib=MEMORY, gpu_memory_total_mib=81920)
+    agent.set_state("attached", **HALF, memory_mib=MEMORY, gpu_memory_total_mib=81920)
     assert page.nothing_comes()
     page.views(1)
     page.until_card("70 GiB of 80 GiB used")
 
 
-def test_an_agent_that_is_away_is_said_to_be(agent, page):
+def test_it_shows_that_the_agent_is_not_reachable(agent, page):
     agent.close()
     page.until_card("not reachable")
     agent.open()
@@ -191,16 +189,14 @@ def test_an_agent_that_is_away_is_said_to_be(agent, page):
         page.listen_until(lambda message: page._take(message) or "not reachable" not in page.card)
 
 
-def test_closed_it_listens_no_more(agent, page):
+def test_a_closed_panel_sends_nothing(agent, page):
     assert page.nb.run("p.close()").ok
-    agent.become("attached", **HALF)
+    agent.set_state("attached", **HALF)
     assert page.nothing_comes()
 
 
-def test_it_needs_no_module_that_a_front_end_does_not_bring_itself(page):
-    """VS Code and others have the widgets of ipywidgets; what is only on a server, or would be
-    fetched, is not there.
-    """
+def test_it_uses_only_the_modules_of_ipywidgets(page):
+    """VS Code and others bring these modules, and cannot load others from the Jupyter server."""
     standard = {"@jupyter-widgets/base", "@jupyter-widgets/controls"}
     models = page.states.values()
     assert {state["_model_module"] for state in models} == standard
@@ -208,5 +204,5 @@ def test_it_needs_no_module_that_a_front_end_does_not_bring_itself(page):
     assert {state["_model_module_version"] for state in models} == {"2.0.0"}
 
 
-def test_where_no_widgets_are_shown_it_reads_as_text(page):
+def test_without_widgets_it_is_shown_as_text(page):
     assert "GPU share of this notebook" in page.nb.run("p").text

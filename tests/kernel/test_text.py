@@ -1,4 +1,4 @@
-"""A share as text and as HTML: the same words, and no line that is too long for a narrow notebook."""
+"""A share as text and as HTML: the same words, and lines that fit in a narrow notebook."""
 
 from __future__ import annotations
 
@@ -72,19 +72,19 @@ SAVED = kernel(
 @pytest.mark.parametrize(
     "one", [kernel(), WAITING, SAVED, kernel(notice_deadline="2026-01-01T10:00:00Z", pinned=True)]
 )
-def test_no_line_of_a_share_is_longer_than_a_narrow_notebook(one):
+def test_lines_fit_in_a_narrow_notebook(one):
     assert max(map(len, text_view.kernel_text(one).split("\n"))) <= NARROW
 
 
 @pytest.mark.parametrize("one", [kernel(), WAITING, SAVED])
-def test_the_html_says_every_word_of_the_text(one):
-    """All but the bar, which is drawn."""
+def test_the_html_contains_the_words_of_the_text(one):
+    """All but the bar, which is a picture."""
     said = html.unescape(re.sub("<[^>]+>", " ", card_html(one)))
     for _, text in text_view.kernel_rows(one):
         assert text in said
 
 
-def test_a_reason_has_its_numbers_in_words_and_each_once():
+def test_a_reason_lists_its_numbers_with_labels():
     text = text_view.reason_text(REASON, 3)
     assert text.split("\n") == [
         "Project vision uses its quota. [WaitingForQuota]",
@@ -94,12 +94,12 @@ def test_a_reason_has_its_numbers_in_words_and_each_once():
     ]
 
 
-def test_the_share_itself_says_why_it_waits_without_code_and_numbers():
+def test_the_status_shows_the_reason_without_code_and_numbers():
     assert "[WaitingForQuota]" not in text_view.kernel_text(WAITING)
     assert "GPUs:" not in text_view.kernel_text(WAITING)
 
 
-def test_how_long_it_may_take_is_said_where_it_is_known():
+def test_the_expected_wait_is_shown_if_it_is_known():
     assert "About 5 min more." in text_view.kernel_text(WAITING | EXPECTED)
     assert "About" not in text_view.kernel_text(WAITING)
     assert "About 5 min more." in text_view.what_if_text(
@@ -107,12 +107,12 @@ def test_how_long_it_may_take_is_said_where_it_is_known():
     )
 
 
-def test_memory_that_is_saved_is_said_to_be():
+def test_saved_memory_is_shown():
     assert "0 MiB of 80 GiB used, 70 GiB saved in host memory" in text_view.kernel_text(SAVED)
 
 
 @pytest.mark.parametrize("columns", [DEVICE_COLUMNS, QUEUE_COLUMNS])
-def test_tables_name_their_columns_as_people_do(columns):
+def test_table_headings_contain_no_underscores(columns):
     rows = [dict.fromkeys(columns, 0.5) | {"limit": None}]
     for name in columns.values():
         assert name in text_view.table(rows, columns)
@@ -120,7 +120,7 @@ def test_tables_name_their_columns_as_people_do(columns):
         assert "_" not in name
 
 
-def test_numbers_stand_to_the_right_also_beside_unlimited_ones():
+def test_numbers_are_aligned_to_the_right_beside_unlimited_ones():
     rows = [{"queue": "a", "limit": None}, {"queue": "b", "limit": 10.0}]
     assert text_view.table(rows, {"queue": "queue", "limit": "limit"}).split("\n") == [
         "queue  limit",
@@ -129,7 +129,7 @@ def test_numbers_stand_to_the_right_also_beside_unlimited_ones():
     ]
 
 
-def test_what_comes_from_elsewhere_cannot_be_markup():
+def test_values_are_escaped():
     evil = "<script>alert(1)</script>"
     shown = [
         card_html(kernel(project=evil)),
@@ -139,12 +139,12 @@ def test_what_comes_from_elsewhere_cannot_be_markup():
     assert not any("<script" in one for one in shown)
 
 
-def test_what_is_to_be_typed_is_shown_as_such():
+def test_text_in_backquotes_is_code():
     assert "<code>%gpu release</code>" in box_html("give it back with `%gpu release` & go", "info")
     assert "&amp;" in box_html("give it back with `%gpu release` & go", "info")
 
 
-def test_nothing_reads_as_nothing():
+def test_empty_tables_and_events():
     assert (text_view.table([], QUEUE_COLUMNS), text_view.events_text([])) == ("none", "No events.")
     assert "none" in table_html([], QUEUE_COLUMNS)
 
