@@ -1,4 +1,4 @@
-"""`jupyter gpushare agent`: the node agent of this machine as a process of its own."""
+"""`jupyter gpushare agent`: the node agent of this machine as a separate process."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ __all__ = ["agent"]
 
 T = TypeVar("T")
 HUNG_S: Final = 60.0
-"""How long the self-test waits for one call of the driver: a machine with many GPUs that sleep
-takes tens of seconds.
-"""
+"""Timeout of the self-test for one driver call; idle GPUs may take tens of seconds to wake up."""
 
 
 @click.command()
@@ -41,7 +39,7 @@ takes tens of seconds.
     "--scheduler",
     metavar="URL",
     envvar="GPUSHARE_SCHEDULER",
-    help="The scheduler service; several on one database: separated by commas.",
+    help="The scheduler; several addresses of one service are separated by commas.",
 )
 @click.option(
     "--token-file",
@@ -54,18 +52,16 @@ takes tens of seconds.
     "--tls-ca",
     metavar="FILE",
     envvar="GPUSHARE_CA_FILE",
-    help="Certificates to trust for https.",
+    help="Trusted certificates for https.",
 )
 @click.option(
     "--tls-cert",
     metavar="FILE",
-    help="This node's own certificate, for a scheduler that asks agents for one.",
+    help="Certificate of this node, for a scheduler that requires one.",
 )
-@click.option("--tls-key", metavar="FILE", help="Its key, when that is not in the same file.")
+@click.option("--tls-key", metavar="FILE", help="Key of the certificate, if in another file.")
 @click.option(
-    "--simulate",
-    metavar="MODEL:N",
-    help="Simulate N GPUs, such as A100:2; never done without being asked.",
+    "--simulate", metavar="MODEL:N", help="Simulate N GPUs instead of using real ones: A100:2."
 )
 @click.option(
     "--gpu-memory",
@@ -77,7 +73,7 @@ takes tens of seconds.
     type=click.FloatRange(min=0),
     default=100.0,
     show_default=True,
-    help="Simulated copies, GiB/s; 0: instant.",
+    help="Speed of simulated copies in GiB/s; 0: instant.",
 )
 @click.option(
     "--node",
@@ -91,48 +87,51 @@ takes tens of seconds.
     "labels",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A label of this node; may be given several times.",
+    help="A label of this node; repeatable.",
 )
 @click.option(
     "--state-dir",
     metavar="DIR",
     envvar="GPUSHARE_STATE",
-    help="Where the agent keeps its journal and its socket.",
+    help="Directory of the journal and the socket.",
 )
 @click.option(
     "--socket",
     metavar="FILE",
-    help="Unix socket for kernels and Jupyter servers (default: agent.sock in the state directory; with --users all in /run/gpushare).",
+    help="Unix socket for kernels and Jupyter servers (default: agent.sock in the state directory;"
+    " with --users all in /run/gpushare).",
 )
 @click.option(
     "--host-memory",
     metavar="SIZE",
-    help="At most so much host memory for saved GPU memory (default: what the machine can spare).",
+    help="Most host memory for saved GPU memory (default: the available memory).",
 )
 @click.option(
     "--host-reserve",
     metavar="SIZE",
-    help="Leave so much of the machine's memory to others (default: a twentieth, at least 1GiB).",
+    help="Host memory to leave free (default: 5 %, at least 1GiB).",
 )
 @click.option(
     "--users",
     type=click.Choice(["own", "all"]),
     default="own",
     show_default=True,
-    help="Serve kernels and Jupyter servers of the agent's own user, or of every unix user of this machine (the agent runs as root).",
+    help="Serve kernels and Jupyter servers of the agent's user, or of all unix users of this"
+    " machine (requires root).",
 )
 @click.option(
     "--run-commands",
     type=click.Choice(["own", "users", "off"]),
     default="own",
     show_default=True,
-    help="Batch work of the agent's own user, of everybody as their own unix user (the agent runs as root), or of nobody.",
+    help="Run batch workloads of the agent's user, of all users as their unix user (requires root),"
+    " or none.",
 )
 @log_options
 @click.option(
     "--self-test",
     is_flag=True,
-    help="Print the capability tiers of this machine, and why any is missing; then exit.",
+    help="Print the capability tiers of this machine and why others are missing; then exit.",
 )
 def agent(
     scheduler: str | None,
@@ -155,9 +154,7 @@ def agent(
     log_level: str,
     log_format: str,
 ) -> int:
-    """Run the node agent of this machine: it serves the GPUs to the kernels that the scheduler
-    grants them to.
-    """
+    """Run the node agent of this machine: it attaches GPUs to kernels as the scheduler decides."""
     from node_agent.app import AgentConfig
     from node_agent.devices.base.hang_detection import WatchedCall
     from node_agent.devices.base.protocols import DiscoveryRequest
@@ -165,7 +162,7 @@ def agent(
 
     folder = (
         Path(state_dir).absolute() if state_dir else _default_state_dir()
-    )  # kernels and commands run elsewhere, and are told of it
+    )  # absolute, since kernels and commands have other working directories
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if users == "all" and os.geteuid() != 0:
         raise InvalidInput("only root can serve every user of the machine", field="--users")
@@ -176,7 +173,7 @@ def agent(
     if self_test:
         return _print_tiers(WatchedCall(find))
     if not scheduler:
-        raise InvalidInput("the agent needs a scheduler: give its address", field="--scheduler")
+        raise InvalidInput("the address of the scheduler is missing", field="--scheduler")
     tags = dict(_label(text) for text in labels)
     config = AgentConfig(
         node,
@@ -218,16 +215,14 @@ def _machine() -> dict[str, int]:
 
 
 def _print_tiers(looking: WatchedCall[Devices]) -> int:
-    """Also where there is no GPU, or a driver that does not answer: then every tier is missing, and
-    why is the answer.
-    """
+    """Prints all tiers as missing, with the reason, if there is no GPU or the driver hangs."""
     from node_agent.devices.base.hang_detection import WatchedCall
     from node_agent.discovery.inventory import missing_all, self_test
 
     try:
         devices = _in_time(looking)
     except Unavailable as error:
-        click.echo("no GPU to share")
+        click.echo("no usable GPU")
         _print_rows(missing_all(error.message))
         return 0
     models = Counter(report.model for report in devices.reports())
@@ -235,7 +230,7 @@ def _print_tiers(looking: WatchedCall[Devices]) -> int:
     click.echo(", ".join(f"{count} x {model}" for model, count in sorted(models.items())) + driver)
     try:
         _print_rows(_in_time(WatchedCall(lambda: self_test(devices))))
-    except _DriverCallHung as error:  # nothing can be closed beside a call that hangs
+    except _DriverCallHung as error:  # devices cannot be closed while a call hangs
         _print_rows(missing_all(error.message))
         return 0
     devices.close()
@@ -243,24 +238,23 @@ def _print_tiers(looking: WatchedCall[Devices]) -> int:
 
 
 class _DriverCallHung(Unavailable):
-    """Raised when a call of the driver has not returned for too long."""
+    """Raised when a driver call exceeds its timeout."""
 
 
 def _in_time(attempt: WatchedCall[T]) -> T:
-    """What came of it; a call that hangs is said, and given up. Raises _Hung, and what the work
-    raised.
+    """The result. Prints a line while a driver call hangs, and gives up after `HUNG_S`.
+
+    Raises _DriverCallHung, and errors of the call itself.
     """
     from node_agent.devices.base.call_tracker import hang_problem
 
-    said = False
+    reported = False
     while not attempt.wait(0.2):
-        if (problem := hang_problem()) and not said:
+        if (problem := hang_problem()) and not reported:
             click.echo(f"waiting: {problem}", err=True)
-            said = True
+            reported = True
         if problem := hang_problem(slow_s=HUNG_S):
-            raise _DriverCallHung(
-                f"{problem}; restart the machine when it stays so (`dmesg` may say why)"
-            )
+            raise _DriverCallHung(f"{problem}; if it persists, restart the machine (see `dmesg`)")
     return attempt.result()
 
 
@@ -270,11 +264,11 @@ def _print_rows(results: list[TierResult]) -> None:
         rows.append([result.tier, "yes" if result.present else "no", result.reason])
         if result.remedy:
             rows.append(["", "", f"→ {result.remedy}"])
-    click.echo(table("", ["tier", "here", "why not, and what to do"], rows))
+    click.echo(table("", ["tier", "available", "problem and solution"], rows))
 
 
 def _token(token_file: str | None) -> Callable[[], str]:
-    """Read at every connection, so that a token can be replaced while the agent runs."""
+    """Read at every connection, so that the token can be replaced at run time."""
 
     def read() -> str:
         if not token_file:
@@ -304,38 +298,35 @@ async def _serve(
 
     assert isinstance(config, AgentConfig)
     client = SchedulerClient(to_schedulers(scheduler, _token(token_file), **files))
-    devices = await run_watched(find, _say)
+    devices = await run_watched(find, _report)
     logging.getLogger("gpushare.agent").info(
         "GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model
     )
     made = Agent(config, devices, client.agent_link)
     await made.start()
     try:
-        await _until_told()
+        await _until_signal()
     finally:
         await _stopped(made)
 
 
-def _say(problem: str) -> None:
+def _report(problem: str) -> None:
     log = logging.getLogger("gpushare.agent")
     if problem:
-        log.warning(
-            "%s; it is waited for, and kernels start without a GPU (the system's log, `dmesg`, may say more)",
-            problem,
-        )
+        log.warning("%s; waiting for it, kernels start without a GPU (see `dmesg`)", problem)
     else:
         log.info("the GPU driver answers")
 
 
-async def _until_told() -> None:
-    """SIGINT or SIGTERM."""
-    told = asyncio.Event()
+async def _until_signal() -> None:
+    """Waits for SIGINT or SIGTERM."""
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told.set)
-    await told.wait()
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()
 
 
 async def _stopped(made: Agent) -> None:
     await made.stop()
-    logging.getLogger("gpushare.agent").info("stopped; the kernels live on")
+    logging.getLogger("gpushare.agent").info("stopped; kernels keep running")

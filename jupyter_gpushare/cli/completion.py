@@ -1,9 +1,7 @@
-"""`jupyter gpushare completion bash|zsh|fish`: the script by which a shell completes our command
-line, by click's own means.
+"""`jupyter gpushare completion bash|zsh|fish`: click's completion script for a shell.
 
-Click completes programs of one word, `jupyter-gpushare`. What people type is `jupyter gpushare`, so
-a few lines beside click's script hand that over, and leave other commands of `jupyter` to whoever
-completed them before.
+Click completes `jupyter-gpushare`. A few lines in addition forward `jupyter gpushare` to it, and
+leave other commands of `jupyter` to their existing completion.
 """
 
 from __future__ import annotations
@@ -65,7 +63,8 @@ compdef _jupyter_gpushare_of_jupyter jupyter
 
 FISH: Final = """\
 complete --command jupyter --condition __fish_use_subcommand --arguments gpushare
-complete --no-files --command jupyter --condition "__fish_seen_subcommand_from gpushare" --arguments "(_jupyter_gpushare_of_jupyter)"
+complete --no-files --command jupyter --condition "__fish_seen_subcommand_from gpushare" \\
+    --arguments "(_jupyter_gpushare_of_jupyter)"
 """
 
 
@@ -81,7 +80,7 @@ def completion(shell: str) -> int:
            echo 'source ~/.config/fish/completions/jupyter-gpushare.fish' >>
            ~/.config/fish/config.fish
 
-    Names of projects, node pools, nodes and workloads are completed where a scheduler answers
+    Names of projects, node pools, nodes and workloads are completed if the scheduler responds
     within a second.
     """
     kind = get_completion_class(shell)
@@ -93,15 +92,13 @@ def completion(shell: str) -> int:
 
 
 def _whole(source: str) -> str:
-    """Click's script for fish cuts a completion, and its help, at the first comma; ours have some
-    (`--columns queue,pool`).
-    """
+    """Click's fish script cuts a completion at its first comma (`--columns queue,pool`)."""
     return source.replace('string split "," $completion', 'string split --max 1 "," $completion')
 
 
 def _fish_of_jupyter() -> str:
-    """Click's function once more, for a line whose program has two words. Without its last line,
-    which would complete all of `jupyter`.
+    """Click's function for a program of two words, without its last line, which would complete all
+    of `jupyter`.
     """
     ours = "(commandline -cp | string replace --regex '^\\s*\\S+\\s+gpushare' jupyter-gpushare)"
     named = {

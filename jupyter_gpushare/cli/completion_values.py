@@ -1,8 +1,6 @@
-"""What a shell may complete beside commands and options: names that a scheduler knows, if it
-answers at once, and lists of words.
+"""Completion of names from the scheduler, and of lists of words.
 
-A completion says nothing when it knows nothing: no error, no line on stderr, and no waiting for
-more than a second.
+Errors give no completions: nothing is printed, and the shell waits at most a second.
 """
 
 from __future__ import annotations
@@ -18,14 +16,14 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from jupyter_gpushare.client import SchedulerClient
 
-__all__ = ["PATIENCE_S", "name_of", "names_of", "some_of"]
+__all__ = ["TIMEOUT_S", "name_of", "names_of", "some_of"]
 
-PATIENCE_S: Final = 1.0
+TIMEOUT_S: Final = 1.0
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 async def _tables(client: SchedulerClient, what: str) -> Iterator[tuple[str, str]]:
-    """Name and a word of help for each."""
+    """(name, help) pairs."""
     match what:
         case "project":
             return (
@@ -57,13 +55,13 @@ async def _tables(client: SchedulerClient, what: str) -> Iterator[tuple[str, str
 
 
 def _asked(context: click.Context, what: str) -> dict[str, str]:
-    """What the scheduler of this command line knows; nothing if it does not answer."""
+    """Names with help from the scheduler; empty if it does not respond."""
     from jupyter_gpushare.cli.discovery import ask, transport_to
     from jupyter_gpushare.core.model.errors import GpuShareError
 
     given = context.params
     question: Callable[[Any], Awaitable[Any]] = lambda client: asyncio.wait_for(  # noqa: E731
-        _tables(client, what), PATIENCE_S
+        _tables(client, what), TIMEOUT_S
     )
     with contextlib.suppress(GpuShareError, OSError, TimeoutError):
         transport = transport_to(
@@ -74,16 +72,16 @@ def _asked(context: click.Context, what: str) -> dict[str, str]:
 
 
 def name_of(what: str) -> Completer:
-    """The name of one `project`, `pool`, `node`, `workload`, `batch` (work), `priority` (class) or
-    `token` (its id).
+    """Completes one name of a `project`, `pool`, `node`, `workload`, `batch` workload, `priority`
+    class, or the id of a `token`.
     """
 
     def complete(
         context: click.Context, _parameter: click.Parameter, begun: str
     ) -> list[CompletionItem]:
         return [
-            CompletionItem(name, help=_line(said))
-            for name, said in _asked(context, what).items()
+            CompletionItem(name, help=_line(text))
+            for name, text in _asked(context, what).items()
             if name.startswith(begun)
         ]
 
@@ -91,7 +89,7 @@ def name_of(what: str) -> Completer:
 
 
 def names_of(what: str) -> Completer:
-    """Several of them, with commas between them."""
+    """Completes several names, separated by commas."""
 
     def complete(
         context: click.Context, _parameter: click.Parameter, begun: str
@@ -102,7 +100,7 @@ def names_of(what: str) -> Completer:
 
 
 def some_of(*words: str) -> Completer:
-    """Several of these words, with commas between them."""
+    """Completes several of these words, separated by commas."""
 
     def complete(
         _context: click.Context, _parameter: click.Parameter, begun: str
@@ -113,7 +111,7 @@ def some_of(*words: str) -> Completer:
 
 
 def _next(begun: str, words: list[str]) -> list[CompletionItem]:
-    """Those that go on with what is written, each once."""
+    """Words that continue the text and are not used yet."""
     before, comma, last = begun.rpartition(",")
     used = before.split(",")
     return [
@@ -123,6 +121,6 @@ def _next(begun: str, words: list[str]) -> list[CompletionItem]:
     ]
 
 
-def _line(said: str) -> str | None:
-    """Help is one line: a shell would take what follows for another completion."""
-    return " ".join(said.split()) or None
+def _line(text: str) -> str | None:
+    """Help as one line: a shell treats further lines as completions."""
+    return " ".join(text.split()) or None

@@ -1,5 +1,5 @@
-"""`jupyter gpushare db upgrade|backup|check`: the scheduler's database, by whoever looks after it.
-No scheduler is asked.
+"""`jupyter gpushare db upgrade|backup|check`: maintenance of the scheduler's database. It does not
+contact the scheduler.
 """
 
 from __future__ import annotations
@@ -23,20 +23,18 @@ __all__ = ["db"]
 
 @click.group()
 def db() -> None:
-    """Look after the scheduler's database."""
+    """Upgrade, back up or check the scheduler's database."""
 
 
 def _database(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say which database; the command gets its `url` in their place."""
+    """Adds the options for the database; the command receives its `url`."""
 
     @click.option(
         "--config",
         type=click.Path(exists=True, dir_okay=False),
         help="The scheduler's configuration.",
     )
-    @click.option(
-        "--db-url", help="Database of the store.  [default: SQLite in the state directory]"
-    )
+    @click.option("--db-url", help="URL of the database.  [default: SQLite in the state directory]")
     @click.option(
         "--state-dir", type=click.Path(file_okay=False), help="The scheduler's state directory."
     )
@@ -50,9 +48,7 @@ def _database(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _url(config: str | None, db_url: str | None, state_dir: str | None) -> str:
-    """As the scheduler itself finds it. Raises NotFound: the file is not there (nothing is made
-    here).
-    """
+    """The URL that the scheduler would use. Raises NotFound if the file does not exist."""
     from jupyter_gpushare.scheduler.app import SchedulerApp
     from jupyter_gpushare.scheduler.store.database import file_in
 
@@ -72,8 +68,8 @@ def _url(config: str | None, db_url: str | None, state_dir: str | None) -> str:
 @db.command()
 @_database
 def upgrade(url: str) -> int:
-    """Bring the tables up to date. A file is copied first; a PostgreSQL database is changed in one
-    transaction. Stop the scheduler before.
+    """Upgrade the tables. Stop the scheduler first. An SQLite file is copied first; a PostgreSQL
+    database is changed in one transaction.
     """
     from jupyter_gpushare.scheduler.store.database import (
         NEWEST,
@@ -91,10 +87,10 @@ def upgrade(url: str) -> int:
             held.callback(os.close, lock_of(file))
         found, copy = bring_up_to_date(engine)
     if found == NEWEST:
-        click.echo(f"the database has version {NEWEST} already")
+        click.echo(f"the database already has version {NEWEST}")
     else:
         click.echo(
-            f"the database was of version {found} and is of version {NEWEST} now"
+            f"the database was upgraded from version {found} to {NEWEST}"
             + (f"; a copy is in {copy}" if copy else "")
         )
     return 0
@@ -104,8 +100,8 @@ def upgrade(url: str) -> int:
 @click.argument("file", type=click.Path(dir_okay=False))
 @_database
 def backup(url: str, file: str) -> int:
-    """Copy the database into the new FILE, while the scheduler runs. PostgreSQL: by pg_dump, in its
-    custom format.
+    """Copy the database to the new FILE; the scheduler may be running. PostgreSQL: by pg_dump in
+    its custom format.
     """
     from jupyter_gpushare.scheduler.store.database import backup_file, file_in
 
@@ -117,19 +113,22 @@ def backup(url: str, file: str) -> int:
         backup_file(source, target)
     else:
         _dump(url, target)
-    click.echo(f"the database is in {target} ({target.stat().st_size} bytes)")
+    click.echo(f"the database was copied to {target} ({target.stat().st_size} bytes)")
     return 0
 
 
 def _dump(url: str, target: Path) -> None:
-    """The password goes through the environment: arguments are everybody's to read."""
+    """Passes the password in the environment, since other users can read arguments."""
     import sqlalchemy as sql
 
     parsed = sql.make_url(url)
     dump = shutil.which("pg_dump")
     if dump is None:
-        said = f"pg_dump is not installed (Debian: postgresql-client); where it is: pg_dump --format=custom --file={target.name}"
-        raise Unavailable(f"{said} {parsed.database or ''}".rstrip(), field="pg_dump")
+        where = f"pg_dump --format=custom --file={target.name} {parsed.database or ''}".rstrip()
+        raise Unavailable(
+            f"pg_dump is not installed (Debian: postgresql-client); run it elsewhere: {where}",
+            field="pg_dump",
+        )
     host = parsed.host or parsed.query.get("host")
     wanted = {
         "PGHOST": host,
@@ -158,8 +157,8 @@ def _dump(url: str, target: Path) -> None:
 @db.command()
 @_database
 def check(url: str) -> int:
-    """Say what is wrong with the database: its version, the file, leases without workloads, GPUs
-    that are booked twice.
+    """Check the database: version, integrity of the file, leases without workloads, overcommitted
+    GPUs.
     """
     from jupyter_gpushare.scheduler.store.database import NEWEST, open_engine
     from jupyter_gpushare.scheduler.store.integrity_check import problems_in
@@ -172,5 +171,5 @@ def check(url: str) -> int:
     for problem in problems:
         click.echo(problem)
     if not problems:
-        click.echo(f"the database is sound (version {NEWEST})")
+        click.echo(f"the database is consistent (version {NEWEST})")
     return REFUSED if problems else 0

@@ -1,5 +1,5 @@
-"""`jupyter gpushare demo`: JupyterLab with scheduler, node agent and simulated GPUs in one process,
-in folders that go with it.
+"""`jupyter gpushare demo`: JupyterLab with scheduler, node agent and simulated GPUs in one process
+and a temporary directory.
 """
 
 from __future__ import annotations
@@ -27,32 +27,30 @@ __all__ = ["demo"]
 TUTORIAL = "tutorial.ipynb"
 NOTEBOOKS = (TUTORIAL, "second.ipynb", "third.ipynb")
 SIDEBAR = "jupyter-gpushare"
-"""Its id in JupyterLab (labextension/src/panelWidget.tsx)."""
+"""Id of the sidebar in JupyterLab (labextension/src/panelWidget.tsx)."""
 
 
 @click.command()
 @click.option(
     "--gpus", type=click.IntRange(1, 64), default=2, show_default=True, help="Simulated GPUs."
 )
-@click.option("--gpu-memory", default="80GiB", show_default=True, help="Memory of each.")
+@click.option("--gpu-memory", default="80GiB", show_default=True, help="Memory of each GPU.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8888,
     show_default=True,
-    help="Port of JupyterLab, or the next free one.",
+    help="Port of JupyterLab; if it is in use, the next free one.",
 )
 @click.option("--ip", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 @click.option(
-    "--policy", type=click.Path(dir_okay=False), help="A policy file in place of the demo's."
+    "--policy", type=click.Path(dir_okay=False), help="A policy file instead of the demo's."
 )
 def demo(
     gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool, policy: str | None
 ) -> int:
-    """JupyterLab with an embedded scheduler and simulated GPUs. Ctrl-C ends it and everything that
-    it started.
-    """
+    """Run JupyterLab with an embedded scheduler and simulated GPUs. Ctrl-C ends it."""
     try:
         from jupyterlab.labapp import LabApp
     except ImportError:
@@ -61,24 +59,24 @@ def demo(
         ) from None
     if read_memory(gpu_memory, what="gpu-memory", needs_unit=True) <= 0:
         raise InvalidInput(f"gpu-memory must be more than 0, got {gpu_memory}", field="gpu-memory")
-    _refuse_unless_ours(ip)
+    _check_address(ip)
     with _folder() as folder:
         file = _policy(folder, gpus, policy)
         _own_jupyter_folders(folder)
         config = _config(folder, file, gpus, gpu_memory, port, ip, no_browser)
         server = LabApp.initialize_server(argv=[], config=config)
-        _end_on_signals()
+        _handle_signals()
         import_module(
             "jupyter_gpushare.scheduler.embedded"
-        )  # loaded now, it decides almost as soon as the address is read
-        _say(server, folder, file, gpus, gpu_memory)
+        )  # loaded before the URL is printed, so that the scheduler is ready at once
+        _print_summary(server, folder, file, gpus, gpu_memory)
         with _findable(folder / "state"):
             server.start()
     return 0
 
 
-def _refuse_unless_ours(ip: str) -> None:
-    """Jupyter would answer with a traceback."""
+def _check_address(ip: str) -> None:
+    """Jupyter would print a traceback."""
     host = "" if ip == "*" else ip
     try:
         kind, _, _, _, address = socket.getaddrinfo(
@@ -92,7 +90,7 @@ def _refuse_unless_ours(ip: str) -> None:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """Everything of one demo; gone with it."""
+    """The temporary directory of one demo."""
     folder = Path(tempfile.mkdtemp(prefix="gpushare-demo-"))
     try:
         yield folder
@@ -102,13 +100,13 @@ def _folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _findable(state: Path) -> Iterator[None]:
-    """While it runs, `jupyter gpushare status` and the like find the demo from any terminal of the
-    same person; the newest demo wins.
+    """Lets commands such as `jupyter gpushare status` find the demo from any terminal of the same
+    user; the newest demo is found.
     """
     from jupyter_gpushare.cli.discovery import DEMO, home
 
     link = home() / DEMO
-    with contextlib.suppress(OSError):  # a home that cannot be written is no reason to have no demo
+    with contextlib.suppress(OSError):  # the demo works without a writable home directory
         link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(state)
@@ -121,9 +119,7 @@ def _findable(state: Path) -> Iterator[None]:
 
 
 def _policy(folder: Path, gpus: int, given: str | None) -> Path:
-    """The policy in force: a given one is checked and used where it is, so that changes to it are
-    seen.
-    """
+    """The policy file; a given one is used in place, so that changes to it take effect."""
     from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy, load_policy
     from jupyter_gpushare.server_extension.extension import local_user
 
@@ -136,7 +132,7 @@ def _policy(folder: Path, gpus: int, given: str | None) -> Path:
 
 
 def _own_jupyter_folders(folder: Path) -> None:
-    """A person's own settings neither change the demo nor are changed by it."""
+    """Separates the demo from the user's own Jupyter settings."""
     notebooks = folder / "notebooks"
     for name in ("notebooks", "config", "runtime", "state", "settings", "workspaces"):
         (folder / name).mkdir(mode=0o700)
@@ -145,7 +141,7 @@ def _own_jupyter_folders(folder: Path) -> None:
             resources.files("jupyter_gpushare").joinpath("demo", name).read_bytes()
         )
     _with_sidebar(folder / "workspaces")
-    # The demo asks nobody whether it may fetch news.
+    # no question whether JupyterLab may fetch news
     quiet = {
         "@jupyterlab/apputils-extension:notification": {
             "fetchNews": "false",
@@ -164,7 +160,7 @@ def _own_jupyter_folders(folder: Path) -> None:
 
 
 def _with_sidebar(workspaces: Path) -> None:
-    """JupyterLab opens with the list of files and with our sidebar."""
+    """JupyterLab opens with the file browser and the GPU sidebar."""
     from jupyterlab_server.workspaces_handler import WorkspacesManager
 
     side = {"collapsed": False, "visible": True}
@@ -204,23 +200,21 @@ def _config(
     )
 
 
-def _end_on_signals() -> None:
-    """Jupyter's way of SIGTERM for all: on an interrupt without a terminal it would leave without
-    ending its kernels.
+def _handle_signals() -> None:
+    """Handles SIGINT and SIGHUP like SIGTERM: without a terminal, Jupyter would not end its kernels
+    on SIGINT.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.getsignal(signal.SIGTERM))
 
 
-def _say(server: Any, folder: Path, policy: Path, gpus: int, gpu_memory: str) -> None:
-    """Where to look, and that nothing here is a real GPU. The port is bound by now, so the address
-    is true.
-    """
+def _print_summary(server: Any, folder: Path, policy: Path, gpus: int, gpu_memory: str) -> None:
+    """Prints the URL (the port is bound by now), the policy, and that the GPUs are simulated."""
     click.echo(f"JupyterLab with {gpus} simulated GPUs of {gpu_memory}: no real GPU is used.")
     click.echo(
         f"  open    {server.connection_url.split('?')[0]}lab?token={server.identity_provider.token}"
     )
-    click.echo(f"  policy  {policy} (read again when it changes)")
-    click.echo(f"  files   {folder} (removed at the end)")
+    click.echo(f"  policy  {policy} (changes take effect at once)")
+    click.echo(f"  files   {folder} (removed at exit)")
     click.echo("  Ctrl-C ends it.")
     sys.stdout.flush()

@@ -1,6 +1,4 @@
-"""How the command line finds the scheduler and who it is: options, then the environment, then what
-runs on this machine.
-"""
+"""Finds the scheduler and the token: by options, by the environment, or on this machine."""
 
 from __future__ import annotations
 
@@ -24,15 +22,13 @@ from jupyter_gpushare.transports import UNIX, HttpTransport
 __all__ = ["DEMO", "ask", "home", "late_scheduler_options", "scheduler_options", "transport_to"]
 
 DEMO: Final = "demo"
-"""Beside a scheduler's own note: a link to the state of the demo that runs now."""
+"""Link to the state directory of the running demo."""
 
 T = TypeVar("T")
 
 
 def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--scheduler`, `--token-file` and `--ca-file`; the command gets `transport` in their
-    place.
-    """
+    """Adds `--scheduler`, `--token-file` and `--ca-file`; the command receives a `transport`."""
 
     @functools.wraps(command)
     def with_transport(
@@ -44,15 +40,16 @@ def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def late_scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a command that may not need a scheduler: it gets `connect`, which finds one when
-    it is called.
+    """The same for a command that may not need a scheduler: it receives `connect`, which returns
+    the transport.
     """
 
     @click.option(
         "--scheduler",
         envvar="GPUSHARE_SCHEDULER",
         metavar="URL",
-        help="The scheduler (also unix:///PATH; several on one database: separated by commas); default: that of this machine.",
+        help="The scheduler (also unix:///PATH; several addresses of one service are separated by"
+        " commas); default: the scheduler of this machine.",
     )
     @click.option(
         "--token-file",
@@ -64,7 +61,7 @@ def late_scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--ca-file",
         envvar="GPUSHARE_CA_FILE",
         type=click.Path(exists=True, dir_okay=False),
-        help="Certificates to trust.",
+        help="Trusted certificates.",
     )
     @functools.wraps(command)
     def with_connect(
@@ -78,32 +75,35 @@ def late_scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def ask(
     transport: HttpTransport | Failover, question: Callable[[SchedulerClient], Awaitable[T]]
 ) -> T:
-    """Asks one question and closes the line. Raises GpuShareError."""
+    """Makes one call and closes the transport. Raises GpuShareError."""
 
     logging.getLogger("tornado").addHandler(
         logging.NullHandler()
-    )  # what it would log is in the error that we show
+    )  # its log lines repeat the error that is printed
 
-    async def asking() -> T:
+    async def call() -> T:
         try:
             return await question(SchedulerClient(transport))
         finally:
             transport.close()
 
-    return asyncio.run(asking())
+    return asyncio.run(call())
 
 
 def transport_to(
     url: str | None, token_file: str | None, ca_file: str | None
 ) -> HttpTransport | Failover:
-    """The line to that scheduler, or to the one of this machine. Raises InvalidInput, Unavailable."""
+    """A transport to the scheduler, by default that of this machine.
+
+    Raises InvalidInput, Unavailable.
+    """
     given = token_file
     if url is None:
         note = _note()
         url, token_file = note["url"], token_file or note["token_file"]
     if not token_file and not url.startswith(UNIX):
         raise InvalidInput(
-            "a token is needed: --token-file FILE or $GPUSHARE_TOKEN_FILE", field="token-file"
+            "a token is required: --token-file FILE or $GPUSHARE_TOKEN_FILE", field="token-file"
         )
     if given and not Path(given).exists():
         raise InvalidInput(f"there is no token file {given}", field="token-file")
@@ -111,19 +111,20 @@ def transport_to(
 
 
 def home() -> Path:
-    """Where schedulers of this machine and this user leave what others need to find them."""
+    """The directory with the addresses of this user's schedulers."""
     from jupyter_core.paths import jupyter_data_dir
 
     return Path(os.environ.get("GPUSHARE_STATE") or Path(jupyter_data_dir()) / "gpushare")
 
 
 def _note() -> dict[str, str]:
-    """What a scheduler of this machine and this user left for us; a demo comes second."""
+    """The address and token file of this user's scheduler, else of the demo."""
     folder = home()
     for place in (folder, folder / DEMO):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             note = json.loads((place / "scheduler.json").read_text())
             return {"url": str(note["url"]), "token_file": str(note["token_file"])}
     raise Unavailable(
-        f"no scheduler runs here (nothing in {folder}); name one with --scheduler URL or $GPUSHARE_SCHEDULER"
+        f"no scheduler is running on this machine (none in {folder}): set --scheduler URL or"
+        " $GPUSHARE_SCHEDULER"
     )

@@ -94,7 +94,7 @@ def what_if(
     as_json: bool,
     **more: Any,
 ) -> int:
-    """Would this request start now, where, and which workloads would it displace? Changes nothing."""
+    """Would this request start now, where, and what would it displace? Changes nothing."""
     if (gpu is None) == (gpu_memory is None):
         raise click.UsageError("Give one of --gpu and --gpu-memory.")
     number = int(priority) if priority is not None and priority.isdecimal() else priority

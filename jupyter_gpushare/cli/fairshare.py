@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jupyter_gpushare.cli import BAD_INPUT, say_error
+from jupyter_gpushare.cli import BAD_INPUT, print_error
 from jupyter_gpushare.cli.tables import amount, table
 
 __all__ = ["fairshare"]
@@ -21,11 +21,11 @@ __all__ = ["fairshare"]
     type=click.Choice(["json", "table"]),
     default="json",
     show_default=True,
-    help="How to print the result.",
+    help="Output format.",
 )
 def fairshare(files: tuple[str, ...], form: str) -> int:
-    """Divide the resources of each FILE among its queues. JSON: one object per file per line, in
-    the same order.
+    """Divide the resources of each FILE among its queues. JSON: one object per file and line,
+    in the same order.
     """
     from jupyter_gpushare.scheduler.config.diagnostics import error_object, name_in
     from jupyter_gpushare.scheduler.config.documents import FileErrors
@@ -37,7 +37,7 @@ def fairshare(files: tuple[str, ...], form: str) -> int:
             result = fair_shares(file)
         except FileErrors as error:
             status = BAD_INPUT
-            say_error(error.message, error.where)
+            print_error(error.message, error.where)
             result = error_object(name_in(file), error)
         click.echo(json.dumps(result) if form == "json" else _table(file, result))
     return status

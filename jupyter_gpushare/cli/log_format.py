@@ -1,10 +1,9 @@
-"""How scheduler and agent write their log, on stderr: lines for people, or one JSON object per line
-for what collects logs.
+"""Log format of scheduler and agent, on stderr: text lines, or one JSON object per line.
 
-The formatter is our own, though python-json-logger comes with Jupyter: it is these few lines, its
-names do not change with a library's major versions, and what no line may hold (tokens, passwords)
-is taken out in the same place. Whose a line is comes with it: loggers pass `extra={"workload": ...,
-"node": ...}`, and every name in `ABOUT` that is known becomes a field.
+Tokens and passwords are removed, and control characters are escaped, since names of notebooks and
+output of commands may contain both. Loggers pass `extra={"workload": ..., "node": ...}`; names in
+`ABOUT` become fields. (python-json-logger is not used, since its field names changed between major
+versions.)
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import click
 __all__ = ["ABOUT", "log_options", "set_up"]
 
 ABOUT: Final = ("workload", "lease", "kernel", "node", "project", "user", "actor")
-"""What a line may be about, beside its message."""
+"""Fields of a line besides the message."""
 SECRETS: Final = re.compile(
     r"\bgpushare_[\w-]{30,}"  # our own tokens
     r"|(?<=[?&]token=)[^&\s\"']+|(?i:(?<=bearer )|(?<=authorization: token ))[\w.~+/=-]+"
@@ -39,7 +38,7 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="text",
             show_default=True,
             envvar="GPUSHARE_LOG_FORMAT",
-            help="Lines for people, or one JSON object per line.",
+            help="Text lines, or one JSON object per line.",
         ),
         click.option(
             "--log-level",
@@ -53,8 +52,8 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def set_up(level: str, form: str, **always: str) -> None:
-    """From now on everything that this process logs goes to stderr in this form. `always`: what
-    every line is about (`node`).
+    """Sends all log lines of this process to stderr in this format. `always` are fields of every
+    line (`node`).
     """
     handler = logging.StreamHandler()
     handler.setFormatter(

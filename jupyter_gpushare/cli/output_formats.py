@@ -111,7 +111,7 @@ class OutputFormat:
 
 
 def output_options(*known: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds `--json`, `--csv` and `--columns`; the command receives an `OutputFormat` as `output`."""
+    """Adds `--json`, `--csv` and `--columns`; the command receives them as `output`."""
 
     def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -1,6 +1,4 @@
-"""Draws a simulation: what each queue holds and what its fair share is, over the cycles. Imports
-matplotlib when it draws.
-"""
+"""Plots of simulations and usage. matplotlib is imported on use."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ __all__ = ["draw"]
 
 
 def draw(results: list[dict[str, Any]], file: Path) -> None:
-    """One panel per scenario and node pool. Solid: GPUs held; dashed: fair share. Raises
-    Unavailable without matplotlib.
+    """One panel per scenario and node pool: allocated GPUs (solid) and fair share (dashed).
+
+    Raises Unavailable without matplotlib, or if the file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
@@ -48,14 +47,14 @@ def draw(results: list[dict[str, Any]], file: Path) -> None:
     try:
         figure.savefig(file)
     except (OSError, ValueError) as error:
-        raise Unavailable(f"the picture cannot be written: {error}", field=str(file)) from error
+        raise Unavailable(f"the plot cannot be written: {error}", field=str(file)) from error
 
 
-def draw_usage(said: Any, by: str, file: Path, most: int = 20) -> None:
-    """A bar per project, person or notebook (the `most` that held most): used and idle GPU-hours,
-    and beside them borrowed and lent ones.
+def draw_usage(usage: Any, by: str, file: Path, most: int = 20) -> None:
+    """A bar per project, person or notebook, for the `most` largest: used and idle GPU-hours, and
+    borrowed and lent ones.
 
-    Raises Unavailable without matplotlib, and when the file cannot be written.
+    Raises Unavailable without matplotlib, or if the file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
@@ -63,7 +62,7 @@ def draw_usage(said: Any, by: str, file: Path, most: int = 20) -> None:
         raise Unavailable(
             "--plot needs matplotlib: pip install 'jupyter-gpushare[plot]'", field="--plot"
         ) from error
-    rows = said.usage[:most][::-1]
+    rows = usage.usage[:most][::-1]
     names = [
         {
             "project": row.project,
@@ -75,19 +74,19 @@ def draw_usage(said: Any, by: str, file: Path, most: int = 20) -> None:
     places = range(len(rows))
     figure = Figure(figsize=(8, 1.5 + 0.35 * max(4, len(rows))), layout="constrained")
     axes = figure.add_subplot()
-    axes.barh(places, [row.used for row in rows], 0.4, label="held: used", color="#1f77b4")
+    axes.barh(places, [row.used for row in rows], 0.4, label="allocated: used", color="#1f77b4")
     axes.barh(
         places,
         [row.idle for row in rows],
         0.4,
         left=[row.used for row in rows],
-        label="held: idle",
+        label="allocated: idle",
         color="#aec7e8",
     )
-    beside = [place - 0.35 for place in places]
-    axes.barh(beside, [row.borrowed for row in rows], 0.25, label="borrowed", color="#ff7f0e")
+    lower = [place - 0.35 for place in places]
+    axes.barh(lower, [row.borrowed for row in rows], 0.25, label="borrowed", color="#ff7f0e")
     axes.barh(
-        beside,
+        lower,
         [row.lent for row in rows],
         0.25,
         left=[row.borrowed for row in rows],
@@ -95,7 +94,7 @@ def draw_usage(said: Any, by: str, file: Path, most: int = 20) -> None:
         color="#2ca02c",
     )
     axes.set(
-        title=f"GPU-hours by {by}, {said.since[:16]} to {said.until[:16]}",
+        title=f"GPU-hours by {by}, {usage.since[:16]} to {usage.until[:16]}",
         xlabel="GPU-hours",
         yticks=list(places),
         yticklabels=names,
@@ -104,4 +103,4 @@ def draw_usage(said: Any, by: str, file: Path, most: int = 20) -> None:
     try:
         figure.savefig(file)
     except (OSError, ValueError) as error:
-        raise Unavailable(f"the picture cannot be written: {error}", field=str(file)) from error
+        raise Unavailable(f"the plot cannot be written: {error}", field=str(file)) from error

@@ -1,6 +1,4 @@
-"""`jupyter gpushare policy schema | diff`: what a policy file may say, and what one would change
-before it is in force.
-"""
+"""`jupyter gpushare policy schema|diff`: the schema, and what a policy file would change."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.cli import BAD_INPUT, say_error
+from jupyter_gpushare.cli import BAD_INPUT, print_error
 from jupyter_gpushare.cli.discovery import ask, late_scheduler_options
 from jupyter_gpushare.core.model.errors import InvalidInput
 
@@ -25,12 +23,12 @@ __all__ = ["dry_run", "policy", "show_check"]
 
 @click.group()
 def policy() -> None:
-    """The administrator's policy file."""
+    """The policy file."""
 
 
 @policy.command()
 def schema() -> int:
-    """Print the JSON Schema of policy files: editors complete and check with it.
+    """Print the JSON Schema of policy files, for completion and checks in editors.
 
     With the YAML language server, make the first line of the file `# yaml-language-server:
     $schema=FILE`.
@@ -45,22 +43,22 @@ def schema() -> int:
 @click.argument("file", type=click.Path())
 @click.argument("other", type=click.Path(), required=False)
 @late_scheduler_options
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff(
     file: str, other: str | None, connect: Callable[[], HttpTransport | Failover], as_json: bool
 ) -> int:
-    """What FILE would change in the running scheduler, and for whom; with OTHER, what differs from
-    FILE to OTHER (asks no scheduler).
+    """Show what FILE would change in the running scheduler, and the affected workloads; with OTHER,
+    the differences from FILE to OTHER (without a scheduler).
 
-    Changes nothing. Exit status 0 when the file is good, 2 when it has problems (one per line), 1
-    when the scheduler refuses to answer.
+    Changes nothing. Exit status 0 if the file is valid, 2 if it has problems (one per line), 1 if
+    the scheduler refuses the request.
     """
     check = _between(file, other) if other else dry_run(connect(), file)
     return show_check(check, file if other is None else other, as_json)
 
 
 def _between(file: str, other: str) -> m.PolicyCheck:
-    """Two files; nobody is affected, because nobody is known."""
+    """The differences between two files; affected workloads are not known."""
     from jupyter_gpushare.scheduler.policy.diff import changes
     from jupyter_gpushare.scheduler.policy.policy_file import PolicyErrors, load_policy
 
@@ -71,7 +69,7 @@ def _between(file: str, other: str) -> m.PolicyCheck:
 
 
 def dry_run(transport: HttpTransport | Failover, file: str) -> m.PolicyCheck:
-    """What the running scheduler says of this file."""
+    """The scheduler's check of this file."""
     try:
         text = Path(file).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
@@ -82,13 +80,13 @@ def dry_run(transport: HttpTransport | Failover, file: str) -> m.PolicyCheck:
 
 
 def show_check(check: m.PolicyCheck, file: str, as_json: bool) -> int:
-    """Prints it; gives the exit status."""
+    """Prints the check and returns the exit status."""
     if as_json:
         click.echo(json.dumps(m.to_json(check), indent=2))
     for problem in [] if as_json else check.problems:
         click.echo(problem)
     if check.problems:
-        say_error(
+        print_error(
             f"the policy has {len(check.problems)} problem{'s' if len(check.problems) > 1 else ''}",
             file,
         )
@@ -100,7 +98,7 @@ def show_check(check: m.PolicyCheck, file: str, as_json: bool) -> int:
 
 def _lines(check: m.PolicyCheck) -> list[str]:
     if not check.changes:
-        return ["Nothing changes."]
+        return ["No changes."]
     lines = [change.message for change in check.changes]
     for one in check.affected:
         named = (

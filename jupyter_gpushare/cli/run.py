@@ -1,6 +1,4 @@
-"""`run`, `logs`, `cancel`, `list`: batch work on the agents' machines, under the same quotas as
-notebooks.
-"""
+"""`run`, `logs`, `cancel`, `list`: batch workloads."""
 
 from __future__ import annotations
 
@@ -37,8 +35,8 @@ PASSED_ON: Final = (
     "CONDA_DEFAULT_ENV",
     "TZ",
 )
-"""Variables of the caller that a command gets without being asked for: what decides which programs
-it finds. Never everything: the rest may hold secrets, and is stored.
+"""Variables that a command inherits by default, for finding programs. Others may have secrets, and
+the scheduler stores them.
 """
 INTERRUPTED: Final = 130
 
@@ -49,16 +47,19 @@ INTERRUPTED: Final = 130
 @click.option(
     "--gpu", help="GPUs of each pod: 0.5, 1, 8. Without it (and without --gpu-memory): none."
 )
-@click.option("--gpu-memory", help="GPU memory of each pod in place of --gpu: 20GiB.")
+@click.option("--gpu-memory", help="GPU memory of each pod instead of --gpu: 20GiB.")
 @click.option("--cpu", default="0", help="Cores of each pod.")
 @click.option("--memory", default="0", help="Memory of each pod: 16GiB.")
 @click.option(
-    "--pods", type=click.IntRange(1, 10_000), default=1, help="How many processes run the command."
+    "--pods",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    help="Number of processes that run the command.",
 )
 @click.option(
     "--min-pods",
     type=click.IntRange(1, 10_000),
-    help="With so many it starts; the others follow when there is room. Default: all.",
+    help="Start with this number of pods; the others follow. Default: all.",
 )
 @click.option(
     "--priority",
@@ -72,16 +73,16 @@ INTERRUPTED: Final = 130
     shell_complete=names_of("pool"),
     help="Node pools in order of preference: a100,default.",
 )
-@click.option("--name", help="What it is called in lists. Default: the command.")
+@click.option("--name", help="Name in lists. Default: the command.")
 @click.option("--chdir", help="Working directory on the node. Default: this one.")
 @click.option(
     "--env",
     "variables",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="A variable for the command; without a value: yours.",
+    help="A variable for the command; without a value: from your environment.",
 )
-@click.option("--detach", is_flag=True, help="Print its id and do not wait.")
+@click.option("--detach", is_flag=True, help="Print the id and return at once.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     transport: HttpTransport,
@@ -100,14 +101,14 @@ def run(
     detach: bool,
     command: tuple[str, ...],
 ) -> int:
-    """Run COMMAND on a machine with the GPUs that it asks for: jupyter gpushare run --project
-    vision --gpu 1 -- python train.py
+    """Run COMMAND on a node with GPUs: jupyter gpushare run --project vision --gpu 1 -- python
+    train.py
 
-    Its output is shown here, its exit status is ours. Interrupting cancels it.
+    Prints its output and exits with its status. An interrupt cancels it.
     """
     if min_pods is not None and min_pods > pods:
         raise InvalidInput(
-            f"--min-pods is 1 to {pods} (the pods), got {min_pods}", field="min-pods"
+            f"--min-pods must be at most --pods ({pods}), got {min_pods}", field="min-pods"
         )
     request = m.WorkloadRequest(
         id=f"run-{secrets.token_hex(4)}",
@@ -135,7 +136,7 @@ async def _submitted(client: SchedulerClient, request: m.WorkloadRequest, detach
         click.echo(request.id)
         return 0
     click.echo(f"{request.id} submitted by {made.user}", err=True)
-    following = asyncio.ensure_future(_follow(client, request.id, tell=True))
+    following = asyncio.ensure_future(_follow(client, request.id, verbose=True))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, following.cancel)
     try:
@@ -147,12 +148,12 @@ async def _submitted(client: SchedulerClient, request: m.WorkloadRequest, detach
 
 
 async def _follow(
-    client: SchedulerClient, workload: str, *, tell: bool, pod: str | None = None
+    client: SchedulerClient, workload: str, *, verbose: bool, pod: str | None = None
 ) -> int:
-    """Shows what it prints until it is over; gives its exit status. With `tell` also why it waits
-    and where it runs, on stderr.
+    """Prints the output until the workload ends, and returns its exit status. With `verbose`, also
+    its state on stderr.
     """
-    cursor, told = 0, ""
+    cursor, shown = 0, ""
     prefix: Callable[[str], str] | None = None
     lines = _PodOutput()
     while True:
@@ -164,18 +165,18 @@ async def _follow(
         )
         for line in printed.lines:
             lines.show(prefix(line.pod), line.text)
-        if tell and (now := _situation(seen)) not in ("", told):
-            told = now
-            click.echo(told, err=True)
+        if verbose and (now := _state_line(seen)) not in ("", shown):
+            shown = now
+            click.echo(shown, err=True)
         if printed.is_over:
             lines.finish()
-            return _status(seen, tell)
+            return _status(seen, verbose)
         if not printed.lines:
             await asyncio.sleep(LOOK_S)
 
 
 class _PodOutput:
-    """Text of several pods, line by line under their names; of a single one as it comes."""
+    """Prints output: of several pods line by line with names, of a single one as it arrives."""
 
     def __init__(self) -> None:
         self._open: dict[str, str] = {}
@@ -195,19 +196,19 @@ class _PodOutput:
             click.echo(prefix + rest)
 
 
-def _situation(seen: m.WorkloadView) -> str:
-    """Where it runs, or why it waits."""
+def _state_line(seen: m.WorkloadView) -> str:
+    """Where the workload is running, or why it is pending."""
     nodes = sorted({pod.lease.node for pod in seen.pods if pod.lease is not None})
     if nodes:
         waiting = sum(pod.state == "pending" for pod in seen.pods)
-        return f"{seen.id} runs on {', '.join(nodes)}" + (
-            f"; {waiting} of {len(seen.pods)} pods wait" if waiting else ""
+        return f"{seen.id} is running on {', '.join(nodes)}" + (
+            f"; {waiting} of {len(seen.pods)} pods are pending" if waiting else ""
         )
-    return f"{seen.id} waits: {seen.reason.message}" if seen.reason is not None else ""
+    return f"{seen.id} is pending: {seen.reason.message}" if seen.reason is not None else ""
 
 
-def _status(seen: m.WorkloadView, tell: bool) -> int:
-    if tell and (seen.exit_code != 0 or len(seen.pods) > 1):
+def _status(seen: m.WorkloadView, verbose: bool) -> int:
+    if verbose and (seen.exit_code != 0 or len(seen.pods) > 1):
         click.echo(f"{seen.id}: {seen.message}", err=True)
     return 1 if seen.exit_code is None else seen.exit_code
 
@@ -217,7 +218,7 @@ def _environment(variables: Sequence[str]) -> dict[str, str]:
     for variable in variables:
         name, given, value = variable.partition("=")
         if not given and name not in os.environ:
-            raise InvalidInput(f"variable {name!r} has no value here", field="env")
+            raise InvalidInput(f"the variable {name!r} is not set", field="env")
         found[name] = value if given else os.environ[name]
     return found
 
@@ -225,16 +226,16 @@ def _environment(variables: Sequence[str]) -> dict[str, str]:
 @click.command()
 @click.argument("workload", shell_complete=name_of("batch"))
 @scheduler_options
-@click.option("--pod", help="Only this pod's.")
+@click.option("--pod", help="Output of this pod only.")
 @click.option(
-    "-f", "--follow", is_flag=True, help="Go on until it is over; its exit status is ours."
+    "-f", "--follow", is_flag=True, help="Follow until the end, and exit with its status."
 )
 def logs(workload: str, transport: HttpTransport, pod: str | None, follow: bool) -> int:
-    """What the pods of WORKLOAD have printed so far."""
+    """Print the output of WORKLOAD so far."""
 
     async def show(client: SchedulerClient) -> int:
         if follow:
-            return await _follow(client, workload, tell=False, pod=pod)
+            return await _follow(client, workload, verbose=False, pod=pod)
         seen, cursor, lines = await client.workload(workload), 0, _PodOutput()
         while (printed := await client.logs(workload, pod=pod, cursor=cursor)).lines:
             cursor = printed.cursor
@@ -252,7 +253,7 @@ def logs(workload: str, transport: HttpTransport, pod: str | None, follow: bool)
 @click.argument("workload", shell_complete=name_of("batch"))
 @scheduler_options
 def cancel(workload: str, transport: HttpTransport) -> int:
-    """End WORKLOAD: its processes are asked to stop, and killed a few seconds later."""
+    """End WORKLOAD: its processes get SIGTERM, and SIGKILL a few seconds later."""
     ask(transport, lambda client: client.end(workload))
     click.echo(f"{workload} cancelled")
     return 0
@@ -263,10 +264,10 @@ _COLUMNS: Final = ("id", "user", "project", "state", "reason", "pods", "node", "
 
 @click.command("list")
 @scheduler_options
-@click.option("-a", "--all", "everything", is_flag=True, help="Also what is over, the last 50.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also the last 50 that have ended.")
 @output_options(*_COLUMNS)
 def list_(transport: HttpTransport, everything: bool, output: OutputFormat) -> int:
-    """Batch work that you may see: what runs, what waits."""
+    """The batch workloads that you may see."""
 
     async def look(client: SchedulerClient) -> list[m.WorkloadView]:
         living = [one for one in (await client.workloads()).workloads if one.kernel_id is None]
@@ -278,7 +279,7 @@ def list_(transport: HttpTransport, everything: bool, output: OutputFormat) -> i
         [_row(one) for one in found],
         _COLUMNS,
         document=[m.to_json(one) for one in found],
-        empty="There is no batch work.",
+        empty="No batch workloads.",
     )
 
 

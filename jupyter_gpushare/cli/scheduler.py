@@ -1,4 +1,4 @@
-"""`jupyter gpushare scheduler`: runs the scheduler service until it is told to end."""
+"""`jupyter gpushare scheduler`: runs the scheduler service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from jupyter_gpushare.cli import BAD_INPUT, say_error
+from jupyter_gpushare.cli import BAD_INPUT, print_error
 from jupyter_gpushare.cli.log_format import log_options, set_up
 
 __all__ = ["scheduler"]
@@ -19,12 +19,12 @@ __all__ = ["scheduler"]
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False),
-    help="Configuration.  [default: jupyter_gpushare_config.py]",
+    help="Configuration file.  [default: jupyter_gpushare_config.py]",
 )
 @click.option(
     "--policy",
     type=click.Path(dir_okay=False),
-    help="The policy (gpushare.yaml); read again when it changes.",
+    help="Policy file (gpushare.yaml); changes take effect at once.",
 )
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option(
@@ -35,7 +35,7 @@ __all__ = ["scheduler"]
 @click.option(
     "--socket",
     type=click.Path(dir_okay=False),
-    help="Unix socket to listen on; without --port or --host nothing else.",
+    help="Unix socket to listen on; then TCP only with --port or --host.",
 )
 @click.option(
     "--tls-cert",
@@ -47,43 +47,43 @@ __all__ = ["scheduler"]
     "--tls-key",
     "keyfile",
     type=click.Path(exists=True, dir_okay=False),
-    help="Its key, when that is not in the same file.",
+    help="Key of the certificate, if in another file.",
 )
 @click.option(
     "--tls-client-ca",
     "client_ca",
     type=click.Path(exists=True, dir_okay=False),
-    help="Agents must show a certificate of this CA.",
+    help="Require a certificate of this CA from agents.",
 )
-@click.option("--db-url", help="Database of the store.  [default: SQLite in the state directory]")
+@click.option("--db-url", help="URL of the database.  [default: SQLite in the state directory]")
 @click.option(
     "--db-upgrade",
     is_flag=True,
     default=None,
-    help="Bring older tables of a PostgreSQL database up to date.",
+    help="Upgrade older tables of a PostgreSQL database.",
 )
 @click.option(
-    "--state-dir", type=click.Path(file_okay=False), help="Where store and admin's token are."
+    "--state-dir",
+    type=click.Path(file_okay=False),
+    help="Directory of the database and the admin token.",
 )
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False),
-    help="File with the admin's token; made if absent.",
+    help="File with the admin token; created if missing.",
 )
 @log_options
 def scheduler(
     config: str | None, policy: str | None, log_level: str, log_format: str, **given: Any
 ) -> int:
-    """Run the scheduler service. SIGINT or SIGTERM ends it; leases stay in force, and it finds them
-    again.
-    """
+    """Run the scheduler service. SIGINT or SIGTERM ends it; leases stay in force."""
     from traitlets.config import Config
 
     from jupyter_gpushare.scheduler.app import SchedulerApp
     from jupyter_gpushare.scheduler.config.documents import FileErrors
 
     set_up(log_level, log_format)
-    # traitlets would make a logger with a form of its own
+    # the default logger of traitlets has another format
     app = SchedulerApp(
         config_file=config or "",
         raise_config_file_errors=True,
@@ -97,6 +97,6 @@ def scheduler(
     try:
         asyncio.run(app.serve(click.echo))
     except FileErrors as error:
-        say_error(error.message, error.where)
+        print_error(error.message, error.where)
         return BAD_INPUT
     return 0

@@ -1,6 +1,4 @@
-"""`jupyter gpushare simulate SCENARIO…`: what the scheduler decides, cycle by cycle, without a
-cluster.
-"""
+"""`jupyter gpushare simulate SCENARIO…`: the scheduler's decisions without a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import Any
 
 import click
 
-from jupyter_gpushare.cli import BAD_INPUT, say_error
+from jupyter_gpushare.cli import BAD_INPUT, print_error
 from jupyter_gpushare.cli.tables import amount, table
 
 __all__ = ["simulate"]
@@ -25,17 +23,17 @@ __all__ = ["simulate"]
     type=click.Choice(["json", "table"]),
     default="json",
     show_default=True,
-    help="How to print the result.",
+    help="Output format.",
 )
 @click.option(
     "--plot",
     type=click.Path(),
     metavar="FILE.png",
-    help="Also draw allocation and fair share of the queues over the cycles.",
+    help="Plot allocation and fair share of the queues over the cycles.",
 )
 def simulate(scenarios: tuple[str, ...], form: str, plot: str | None) -> int:
-    """Run each SCENARIO file. JSON: one object per scenario per line, in the same order; one that
-    cannot be read gives its error.
+    """Run each SCENARIO file. JSON: one object per scenario and line, in the same order; an invalid
+    file gives its error.
     """
     from jupyter_gpushare.scheduler.config.diagnostics import error_object, name_in
     from jupyter_gpushare.scheduler.config.documents import FileErrors
@@ -48,7 +46,7 @@ def simulate(scenarios: tuple[str, ...], form: str, plot: str | None) -> int:
             result = run(read_scenario(file))
         except FileErrors as error:
             status = BAD_INPUT
-            say_error(error.message, error.where)
+            print_error(error.message, error.where)
             result = error_object(name_in(file), error)
         results.append(result)
         click.echo(json.dumps(result) if form == "json" else "\n".join(_tables(result)))
@@ -60,7 +58,7 @@ def simulate(scenarios: tuple[str, ...], form: str, plot: str | None) -> int:
 
 
 def _tables(result: dict[str, Any]) -> Iterator[str]:
-    """One scenario for people: per cycle the queues, the pods, and why the others wait."""
+    """Tables of one scenario: per cycle the queues, pods, nodes, and pending workloads."""
     if "error" in result:
         yield f"{result['name']}: {result['error']['message']}\n"
         return
@@ -83,10 +81,10 @@ def _tables(result: dict[str, Any]) -> Iterator[str]:
             for node, gpus in cycle["nodes"].items()
         ]
         yield table("Nodes", ["node", "idle GPUs", "releasing GPUs"], nodes)
-        waiting = [
+        pending = [
             [name, w["reason"]["code"], w["reason"]["message"]]
             for name, w in cycle["workloads"].items()
             if w["reason"]
         ]
-        if waiting:
-            yield table("Waiting", ["workload", "reason", "why"], waiting)
+        if pending:
+            yield table("Pending", ["workload", "code", "reason"], pending)

@@ -1,5 +1,5 @@
-"""`jupyter gpushare token create|list|revoke`: the tokens of people, servers and agents; asked of
-the scheduler, or of its database.
+"""`jupyter gpushare token create|list|revoke`: tokens of persons, servers and agents, through the
+scheduler or its database.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _COLUMNS: Final = ("id", "scope", "name", "for", "created", "expires", "state")
 def token() -> None:
     """Create, list and revoke tokens (admins only).
 
-    With --state-dir or --db-url no scheduler is asked: whoever may write to its database is an
-    admin, so the very first token can be made before it runs.
+    With --state-dir or --db-url, the command uses the database without the scheduler, for example
+    for the first token.
     """
 
 
 class _TokenStore:
-    """Where tokens are kept: a scheduler, or its database."""
+    """The tokens of a scheduler, through its API or its database."""
 
     def __init__(
         self, connect: Callable[[], Any], db_url: str | None, state_dir: str | None
@@ -49,20 +49,21 @@ class _TokenStore:
         self._connect, self._db_url, self._state_dir = connect, db_url, state_dir
 
     def create(self, request: m.TokenRequest) -> m.TokenView:
-        return self._ask(
-            lambda tokens: tokens.create(request, _somebody()),
+        return self._call(
+            lambda tokens: tokens.create(request, _local_user()),
             lambda client: client.create_token(request),
         )
 
     def list(self) -> m.Tokens:
-        return self._ask(lambda tokens: tokens.list(), lambda client: client.tokens())
+        return self._call(lambda tokens: tokens.list(), lambda client: client.tokens())
 
     def revoke(self, id_: str) -> m.TokenView:
-        return self._ask(
-            lambda tokens: tokens.revoke(id_, _somebody()), lambda client: client.revoke_token(id_)
+        return self._call(
+            lambda tokens: tokens.revoke(id_, _local_user()),
+            lambda client: client.revoke_token(id_),
         )
 
-    def _ask(
+    def _call(
         self, here: Callable[[TokenService], T], there: Callable[[SchedulerClient], Awaitable[T]]
     ) -> T:
         if not self._db_url and not self._state_dir:
@@ -72,7 +73,7 @@ class _TokenStore:
 
     @contextmanager
     def _database(self) -> Iterator[TokenService]:
-        """Made when it is not there yet. A scheduler that runs on it knows of a change within a
+        """Opens the database, and creates it if missing. A running scheduler sees changes within a
         second.
         """
         from jupyter_gpushare.scheduler.auth.identity import TokenService
@@ -91,22 +92,22 @@ class _TokenStore:
             store.close()
 
 
-def _somebody() -> str:
-    """Who works at the database itself, for the audit log: their unix user."""
+def _local_user() -> str:
+    """The actor for the audit log: the unix user."""
     return f"{getpass.getuser()} (at the database)"
 
 
-def _desk_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say where tokens are kept; the command gets its `desk` in their place."""
+def _token_store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options for the place of tokens; the command receives `tokens`."""
 
-    @click.option("--db-url", help="Ask no scheduler: its database.")
+    @click.option("--db-url", help="Use this database instead of the scheduler.")
     @click.option(
         "--state-dir",
         type=click.Path(file_okay=False),
-        help="Ask no scheduler: the SQLite database in its state directory.",
+        help="Use the SQLite database in this state directory instead of the scheduler.",
     )
     @functools.wraps(command)
-    def with_desk(
+    def with_store(
         *args: Any,
         connect: Callable[[], Any],
         db_url: str | None,
@@ -115,9 +116,9 @@ def _desk_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if db_url and state_dir:
             raise InvalidInput("--db-url and --state-dir exclude each other", field="--db-url")
-        return command(*args, desk=_TokenStore(connect, db_url, state_dir), **more)
+        return command(*args, tokens=_TokenStore(connect, db_url, state_dir), **more)
 
-    return late_scheduler_options(with_desk)
+    return late_scheduler_options(with_store)
 
 
 @token.command()
@@ -128,28 +129,21 @@ def _desk_options(command: Callable[..., Any]) -> Callable[..., Any]:
     default="person",
     show_default=True,
 )
-@click.option(
-    "--expires", metavar="TIME", help="Lifetime such as 30d; without one it does not end."
-)
+@click.option("--expires", metavar="TIME", help="Lifetime such as 30d. Default: unlimited.")
 @click.option(
     "--user",
     "users",
     multiple=True,
-    help="Of a server: a user for whom it may ask; several times for several.  [default: everybody]",
+    help="For a server: a user that it may act for; repeatable.  [default: all users]",
 )
-@click.option(
-    "--group",
-    "groups",
-    multiple=True,
-    help="Of a person: a group that they are in; several times for several.",
-)
+@click.option("--group", "groups", multiple=True, help="For a person: a group; repeatable.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False),
-    help="Write the token into this new file (mode 0600) instead of printing it.",
+    help="Write the token to this new file (mode 0600) instead of printing it.",
 )
-@_desk_options
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
+@_token_store_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def create(
     name: str,
     scope: str,
@@ -157,10 +151,10 @@ def create(
     users: tuple[str, ...],
     groups: tuple[str, ...],
     output: str | None,
-    desk: _TokenStore,
+    tokens: _TokenStore,
     as_json: bool,
 ) -> int:
-    """A token for NAME: a user, a server or a node. It is shown once and kept nowhere."""
+    """Create a token for NAME: a user, a server or a node. It is shown only once."""
     if output is not None:
         _refuse_unless_new(Path(output))
     wanted = {
@@ -170,39 +164,39 @@ def create(
         "users": list(users),
         "groups": list(groups),
     }
-    made = desk.create(m.convert(m.TokenRequest, wanted))
+    made = tokens.create(m.convert(m.TokenRequest, wanted))
     secret = str(made.token)
     if output is not None:
         with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(secret + "\n")
-        click.echo(f"token {made.id} of {made.name} is in {output}")
+        click.echo(f"token {made.id} of {made.name} was written to {output}")
     else:
         click.echo(json.dumps(m.to_json(made), indent=2) if as_json else secret)
     return 0
 
 
 def _refuse_unless_new(file: Path) -> None:
-    """Before the token is made: one that cannot be written down would be lost."""
+    """Checked before the token is created, which would be lost otherwise."""
     if file.exists():
         raise click.UsageError(f"{file} exists already")
     if not os.access(file.parent, os.W_OK | os.X_OK):
-        why = "cannot be written to" if file.parent.is_dir() else "is not there"
+        why = "is not writable" if file.parent.is_dir() else "does not exist"
         raise InvalidInput(f"the folder {file.parent} {why}", field="--output")
 
 
 @token.command(name="list")
-@_desk_options
+@_token_store_options
 @output_options(*_COLUMNS)
-def list_(desk: _TokenStore, output: OutputFormat) -> int:
-    """All tokens, without their secrets."""
+def list_(tokens: _TokenStore, output: OutputFormat) -> int:
+    """List all tokens without their secrets."""
     output.chosen(_COLUMNS, _COLUMNS)
-    listed = desk.list()
+    listed = tokens.list()
     return output.show(
         [_row(one) for one in listed.tokens],
         _COLUMNS,
         document=m.to_json(listed),
         key="tokens",
-        empty="There are no tokens.",
+        empty="No tokens.",
     )
 
 
@@ -211,7 +205,7 @@ def _row(one: m.TokenView) -> dict[str, str]:
         one.id,
         one.scope,
         one.name,
-        _carries(one),
+        _subjects(one),
         one.created,
         one.expires or "never",
         one.state,
@@ -219,18 +213,18 @@ def _row(one: m.TokenView) -> dict[str, str]:
     return dict(zip(_COLUMNS, values, strict=True))
 
 
-def _carries(one: m.TokenView) -> str:
-    """For whom a server asks, or the groups of a person."""
+def _subjects(one: m.TokenView) -> str:
+    """The users of a server, or the groups of a person."""
     if one.scope == "server":
-        return ", ".join(one.users) or "everybody"
+        return ", ".join(one.users) or "all users"
     return ", ".join(f"group:{group}" for group in one.groups)
 
 
 @token.command()
 @click.argument("id_", metavar="ID", shell_complete=name_of("token"))
-@_desk_options
-def revoke(id_: str, desk: _TokenStore) -> int:
-    """From now on the token with this ID opens nothing."""
-    gone = desk.revoke(id_)
+@_token_store_options
+def revoke(id_: str, tokens: _TokenStore) -> int:
+    """Revoke the token with this ID."""
+    gone = tokens.revoke(id_)
     click.echo(f"token {gone.id} of {gone.name} is revoked")
     return 0

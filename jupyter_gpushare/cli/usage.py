@@ -1,4 +1,4 @@
-"""`usage`, `audit`: what was used, by whom, and what administrators and the scheduler did."""
+"""`usage`, `audit`: GPU-hours, and the audit log."""
 
 from __future__ import annotations
 
@@ -27,20 +27,13 @@ SHOWN: Final = ("time", "actor", "action", "object", "detail")
 @click.command()
 @scheduler_options
 @click.option(
-    "--by",
-    type=click.Choice(list(WHO)),
-    default="project",
-    show_default=True,
-    help="What the hours are added up for.",
+    "--by", type=click.Choice(list(WHO)), default="project", show_default=True, help="Grouping."
 )
-@click.option("--since", help="From when: a time, or how long ago. Default: 7d.")
-@click.option("--until", help="Until when. Default: now.")
+@click.option("--since", help="Start: a time, or an age. Default: 7d.")
+@click.option("--until", help="End. Default: now.")
 @output_options(*USAGE)
 @click.option(
-    "--plot",
-    "picture",
-    type=click.Path(dir_okay=False),
-    help="Draw it into this file (PNG, SVG, PDF).",
+    "--plot", "picture", type=click.Path(dir_okay=False), help="Plot to this file (PNG, SVG, PDF)."
 )
 def usage(
     transport: HttpTransport,
@@ -50,30 +43,30 @@ def usage(
     output: OutputFormat,
     picture: str | None,
 ) -> int:
-    """GPU-hours held, used, idle, borrowed and lent, per project, person or notebook."""
+    """GPU-hours allocated, used, idle, borrowed and lent, per project, person or notebook."""
     usual = (*WHO[by], *KINDS)
-    output.chosen(USAGE, usual)  # a mistake is said before anything is drawn
-    said = ask(transport, lambda client: client.usage(by=by, since=since, until=until))
+    output.chosen(USAGE, usual)  # refuse an unknown column before plotting
+    found = ask(transport, lambda client: client.usage(by=by, since=since, until=until))
     if picture:
         from jupyter_gpushare.cli.plot import draw_usage
 
-        draw_usage(said, by, Path(picture))
-    nothing = f"No GPU was held from {said.since} to {said.until}."
+        draw_usage(found, by, Path(picture))
+    empty = f"No usage from {found.since} to {found.until}."
     return output.show(
-        [m.to_json(row) for row in said.usage],
+        [m.to_json(row) for row in found.usage],
         USAGE,
         default=usual,
-        document=m.to_json(said),
+        document=m.to_json(found),
         key="usage",
-        empty=nothing,
+        empty=empty,
         cells=_cell,
     )
 
 
 @click.command()
 @scheduler_options
-@click.option("--since", help="From when: a time, or how long ago. Default: 7d.")
-@click.option("--until", help="Until when. Default: now.")
+@click.option("--since", help="Start: a time, or an age. Default: 7d.")
+@click.option("--until", help="End. Default: now.")
 @click.option("--action", help="Only this action: evict, end, cordon, policy, create token, …")
 @output_options(*AUDIT)
 def audit(
@@ -83,16 +76,16 @@ def audit(
     action: str | None,
     output: OutputFormat,
 ) -> int:
-    """What administrators did, and who was evicted, why and for whom. For admins."""
-    said = ask(transport, lambda client: client.audit(since=since, until=until, action=action))
-    rows = [m.to_json(row) for row in said.audit]
+    """The audit log: actions of administrators, and evictions. For admins."""
+    found = ask(transport, lambda client: client.audit(since=since, until=until, action=action))
+    rows = [m.to_json(row) for row in found.audit]
     return output.show(
         rows,
         AUDIT,
         default=SHOWN,
-        document=m.to_json(said),
+        document=m.to_json(found),
         key="audit",
-        empty="Nothing of this is written down in that time.",
+        empty="No entries in this period.",
     )
 
 

@@ -1,4 +1,4 @@
-"""`jupyter gpushare validate POLICY`: every problem of a policy file, one per line."""
+"""`jupyter gpushare validate POLICY`: all problems of a policy file, one per line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jupyter_gpushare.cli import BAD_INPUT, say_error
+from jupyter_gpushare.cli import BAD_INPUT, print_error
 from jupyter_gpushare.cli.discovery import late_scheduler_options
 
 if TYPE_CHECKING:
@@ -21,17 +21,13 @@ __all__ = ["validate"]
 @click.argument("policy", type=click.Path(), required=False)
 @late_scheduler_options
 @click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Also ask the running scheduler what the file would change, and for whom.",
+    "--dry-run", is_flag=True, help="Also show what the file would change in the running scheduler."
 )
-@click.option(
-    "--schema", is_flag=True, help="Print the JSON Schema of policy files (for editors) instead."
-)
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of policy files instead.")
 def validate(
     policy: str | None, schema: bool, dry_run: bool, connect: Callable[[], HttpTransport | Failover]
 ) -> int:
-    """Check the policy file POLICY; print `FILE:LINE: field: problem` for every problem."""
+    """Check the policy file POLICY; print `FILE:LINE: field: problem` for each problem."""
     from jupyter_gpushare.scheduler.policy.policy_file import (
         PolicyErrors,
         load_policy,
@@ -51,7 +47,7 @@ def validate(
         for problem in error.problems:
             click.echo(str(problem))
         count = len(error.problems)
-        say_error(f"the policy has {count} problem{'s' if count > 1 else ''}", policy)
+        print_error(f"the policy has {count} problem{'s' if count > 1 else ''}", policy)
         return BAD_INPUT
     parts = {
         "node pool": loaded.node_pools,
@@ -66,5 +62,5 @@ def validate(
         from jupyter_gpushare.cli.policy import show_check
 
         return show_check(asked(connect(), policy), policy, as_json=False)
-    click.echo(f"{policy}: good ({', '.join(counted)})")
+    click.echo(f"{policy}: valid ({', '.join(counted)})")
     return 0

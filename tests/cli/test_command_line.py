@@ -91,7 +91,7 @@ def test_validate_a_good_one(tmp_path: Path) -> None:
     file.write_text("projects: [{name: p}]\n")
     assert gpushare("validate", file) == (
         0,
-        f"{file}: good (1 node pool, 0 departments, 1 project)\n",
+        f"{file}: valid (1 node pool, 0 departments, 1 project)\n",
         "",
     )
 

@@ -71,7 +71,7 @@ def test_two_files_are_compared_without_a_scheduler(
     assert (result.status, result.stdout) == (0, "vision: GPU quota in default 4 -> 2\n")
     assert (
         gpushare("policy", "diff", tmp_path / "a.yaml", tmp_path / "a.yaml").stdout
-        == "Nothing changes.\n"
+        == "No changes.\n"
     )
     body = json.loads(
         gpushare("policy", "diff", "--json", tmp_path / "a.yaml", tmp_path / "b.yaml").stdout

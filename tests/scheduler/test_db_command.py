@@ -79,7 +79,7 @@ def filled(database: Database) -> Database:
 
 def test_a_sound_database_is_said_to_be_sound(filled: Database, capsys: pytest.CaptureFixture[str]):
     assert run("check", "--db-url", filled.url) == 0
-    assert capsys.readouterr().out == f"the database is sound (version {NEWEST})\n"
+    assert capsys.readouterr().out == f"the database is consistent (version {NEWEST})\n"
 
 
 WRONG = {
@@ -225,7 +225,7 @@ def test_upgrade_says_what_it_did_and_is_harmless_twice(
     assert "version 0001" in capsys.readouterr().out
     assert run("upgrade", "--state-dir", str(tmp_path)) == 0
     said = capsys.readouterr().out
-    assert f"was of version 0001 and is of version {NEWEST} now" in said
+    assert f"upgraded from version 0001 to {NEWEST}" in said
     assert Path(said.rpartition(" ")[2].strip()).exists()
     assert run("upgrade", "--state-dir", str(tmp_path)) == 0
     assert "already" in capsys.readouterr().out

@@ -126,7 +126,7 @@ def test_a_commit_that_looked_before_the_change_of_leaders_is_seen_by_the_next_l
         with store.transaction() as write:
             write.revision(7)
             first.check(write.connection)
-            first._hang_up()  # the lock is free: only the row is in the way
+            first._disconnect()  # the lock is free: only the row is in the way
             taking = asyncio.create_task(asyncio.to_thread(second.try_to_lead, "http://second"))
             waiting = sql.text(
                 "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
