@@ -92,7 +92,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     file.write_text(TWO)
     result = gpushare("simulate", "--plot", tmp_path / "nowhere" / "x.png", file)
     assert result.status == 1
-    assert result.stderr.startswith("error: the picture cannot be written")
+    assert result.stderr.startswith("error: the plot cannot be written")
 
 
 PROBLEMS = {
