@@ -79,6 +79,11 @@ class KernelEntry:
         return True
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether its request, or a requested change, waits for the scheduler."""
+        return self.change is not None or (self.workload_id is not None and self.lease is None)
+
+    @property
     def lease(self) -> LeaseBody | None:
         """The lease that the scheduler granted, if any."""
         if self.workload is None or self.workload_id is None:

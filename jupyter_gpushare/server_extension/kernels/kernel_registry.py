@@ -19,6 +19,7 @@ from jupyter_gpushare.messages import (
 
 from .kernel_entry import KernelEntry, RequestedChange, lease_of
 from .kernel_view import kernel_request_state, kernel_view
+from .own_shares import ReleasableShare, releasable_shares
 
 __all__ = ["KernelRegistry"]
 
@@ -28,6 +29,7 @@ class KernelRegistry:
 
     def __init__(self) -> None:
         self._entries: dict[str, KernelEntry] = {}
+        self._releasable: tuple[ReleasableShare, ...] = ()
 
     def __contains__(self, kernel_id: object) -> bool:
         return kernel_id in self._entries
@@ -46,11 +48,23 @@ class KernelRegistry:
 
     def view(self, kernel_id: str) -> Kernel:
         """The whole of one kernel."""
-        return kernel_view(self._entries[kernel_id])
+        return kernel_view(self._entries[kernel_id], self._releasable)
 
     def request_state(self, kernel_id: str) -> KernelRequestState:
         """The scheduler's part of one kernel, for the agent."""
-        return kernel_request_state(self._entries[kernel_id])
+        return kernel_request_state(self._entries[kernel_id], self._releasable)
+
+    def refresh_suggestions(self) -> set[str]:
+        """Find the shares that waiting kernels suggest to release."""
+        waiting = {entry.kernel_id for entry in self._entries.values() if entry.is_waiting}
+        if not waiting:
+            self._releasable = ()
+            return set()
+        found = releasable_shares(kernel_view(entry) for entry in self._entries.values())
+        if found == self._releasable:
+            return set()
+        self._releasable = found
+        return waiting
 
     # ---- kernels and requests
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import structs
 
 from jupyter_gpushare.messages import (
@@ -16,20 +18,23 @@ from jupyter_gpushare.messages import (
 )
 
 from .kernel_entry import KernelEntry, RequestedChange
+from .own_shares import ReleasableShare, with_releases
 from .request import shares
 
 __all__ = ["kernel_request_state", "kernel_view"]
 
 
-def kernel_view(entry: KernelEntry) -> Kernel:
-    """The kernel as its owner sees it."""
+def kernel_view(entry: KernelEntry, releasable: Sequence[ReleasableShare] = ()) -> Kernel:
+    """The kernel as its owner sees it. `releasable`: shares that its user could release."""
     runtime = entry.runtime or KernelRuntime(kernel_id=entry.kernel_id)
-    kernel = compose_kernel(kernel_request_state(entry), runtime)
+    kernel = compose_kernel(kernel_request_state(entry, releasable), runtime)
     return structs.replace(kernel, events=list(entry.events))
 
 
-def kernel_request_state(entry: KernelEntry) -> KernelRequestState:
-    """The state of the kernel's request."""
+def kernel_request_state(
+    entry: KernelEntry, releasable: Sequence[ReleasableShare] = ()
+) -> KernelRequestState:
+    """The state of the kernel's request. `releasable`: shares that its user could release."""
     request, limit = _shares(entry)
     lease = entry.lease
     return KernelRequestState(
@@ -47,15 +52,17 @@ def kernel_request_state(entry: KernelEntry) -> KernelRequestState:
         else None,
         guaranteed_mib=lease.request_mib * len(lease.planned_gpus) if lease else 0,
         evicted=lease is not None and lease.wanted == "evict",
-        reason=_reason(entry),
+        reason=_reason(entry, releasable),
         refuses=entry.problem.message if entry.workload_id is None and entry.problem else "",
         position=entry.workload.queue_position if entry.workload and lease is None else None,
         expected_wait=_expected_wait(entry),
-        change=_pending_change(entry.change) if entry.change else None,
+        change=_pending_change(entry, entry.change, releasable) if entry.change else None,
     )
 
 
-def _pending_change(change: RequestedChange) -> PendingChange:
+def _pending_change(
+    entry: KernelEntry, change: RequestedChange, releasable: Sequence[ReleasableShare]
+) -> PendingChange:
     request, limit = shares(change.request)
     workload = change.workload
     if workload is None:
@@ -65,7 +72,7 @@ def _pending_change(change: RequestedChange) -> PendingChange:
         request=workload.request,
         limit=workload.limit,
         project=workload.project,
-        reason=workload.reason,
+        reason=_with_releases(workload.reason, entry, workload.project, releasable),
         queue_position=workload.queue_position,
         expected_wait=workload.expected_wait,
     )
@@ -90,8 +97,20 @@ def _expected_wait(entry: KernelEntry) -> ExpectedWait | None:
     return entry.workload.expected_wait
 
 
-def _reason(entry: KernelEntry) -> ReasonBody | None:
+def _reason(entry: KernelEntry, releasable: Sequence[ReleasableShare]) -> ReasonBody | None:
     """Only of a kernel that waits, or whose request was refused."""
     if entry.lease is not None:
         return None
-    return entry.problem or (entry.workload.reason if entry.workload else None)
+    reason = entry.problem or (entry.workload.reason if entry.workload else None)
+    return _with_releases(reason, entry, _project(entry), releasable)
+
+
+def _with_releases(
+    reason: ReasonBody | None,
+    entry: KernelEntry,
+    project: str | None,
+    releasable: Sequence[ReleasableShare],
+) -> ReasonBody | None:
+    if reason is None:
+        return None
+    return with_releases(reason, entry.kernel_id, project, releasable)

@@ -47,7 +47,7 @@ class Publisher:
 
     def changed(self, kernel_ids: Iterable[str]) -> None:
         """These kernels may have changed."""
-        for kernel_id in sorted(kernel_ids):
+        for kernel_id in sorted({*kernel_ids, *self._registry.refresh_suggestions()}):
             if kernel_id in self._registry:
                 self._send_kernel(kernel_id)
                 self.request_state(kernel_id)
