@@ -17,7 +17,15 @@ export const COMMANDS = {
   ask: 'gpushare:create-notebook-dialog'
 } as const;
 
-export const ACTIONS: readonly Act[] = ['release', 'suspend', 'resume', 'move', 'pin', 'unpin'];
+export const ACTIONS: readonly Act[] = [
+  'release',
+  'suspend',
+  'resume',
+  'move',
+  'pin',
+  'unpin',
+  'run-without-gpu'
+];
 
 export function actionCommand(action: Act): string {
   return `gpushare:${action}`;
@@ -64,6 +72,8 @@ function menuLabel(action: Act, trans: TranslationBundle): string {
   switch (action) {
     case 'release':
       return trans.__("Release This Notebook's GPU Share");
+    case 'run-without-gpu':
+      return trans.__('Run Waiting Cells Without a GPU');
     case 'suspend':
       return trans.__("Suspend This Notebook's GPU Memory");
     case 'resume':

@@ -14,7 +14,8 @@ export const SILENT = 'The Jupyter server does not respond.';
 export type Connection = 'loading' | 'live' | 'stale' | 'failed';
 
 /** `move`: suspend, then resume on a GPU with room. */
-export type Action = 'request' | 'release' | 'suspend' | 'resume' | 'pin' | 'unpin' | 'move';
+export type Action =
+  'request' | 'release' | 'suspend' | 'resume' | 'pin' | 'unpin' | 'move' | 'run-without-gpu';
 
 /** An action on one kernel that is in flight or was refused. */
 export interface IPendingAction {

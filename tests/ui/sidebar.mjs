@@ -222,11 +222,12 @@ await inLab(url, async lab => {
   await button('c.ipynb', 'Unpin').click();
   await button('c.ipynb', 'Resume').click();
   await button('b.ipynb', 'Release c.ipynb').click(); // a suggestion
+  await button('b.ipynb', 'Run without a GPU').click();
   await button('b.ipynb', 'Stop waiting').click();
   const made = [];
   await until(
-    'six calls',
-    async () => made.push(...(await calls()).map(call => `${call.method} ${call.path}`)) === 6
+    'seven calls',
+    async () => made.push(...(await calls()).map(call => `${call.method} ${call.path}`)) === 7
   );
   assert.deepEqual(made, [
     'POST kernels/k1/actions/suspend',
@@ -234,6 +235,7 @@ await inLab(url, async lab => {
     'POST kernels/k3/actions/unpin',
     'POST kernels/k3/actions/resume',
     'DELETE kernels/k3',
+    'POST kernels/k2/actions/run-without-gpu',
     'DELETE kernels/k2'
   ]);
 

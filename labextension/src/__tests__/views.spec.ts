@@ -39,7 +39,7 @@ test('actions follow the state', () => {
     'unpin',
     'release'
   ]);
-  expect(possibleActions(kernel({ state: 'pending' }))).toEqual(['release']);
+  expect(possibleActions(kernel({ state: 'pending' }))).toEqual(['run-without-gpu', 'release']);
   expect(possibleActions(kernel({ state: 'detached' }))).toEqual([]);
 });
 
@@ -171,7 +171,7 @@ test('a share that is offered says what it would mean', () => {
 
 test('a pending request is cancelled, not released', () => {
   expect(actionWords('release', kernel({ state: 'pending' }), english).hint).toBe(
-    'Cancel the request; the kernel keeps running without a GPU'
+    'Cancel the request; waiting cells do not run'
   );
   expect(actionWords('release', kernel(), english).hint).toContain('Release the GPU');
 });

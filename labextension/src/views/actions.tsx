@@ -13,6 +13,8 @@ export function possibleActions(kernel: Kernel): Act[] {
   switch (kernel.state) {
     case 'detached':
       return [];
+    case 'pending':
+      return ['run-without-gpu', 'release'];
     case 'attached':
       return ['suspend', kernel.pinned ? 'unpin' : 'pin', 'release'];
     case 'suspended':
@@ -34,12 +36,17 @@ export function actionWords(action: Act, kernel: Kernel, trans: TranslationBundl
       return kernel.state === 'pending'
         ? {
             label: trans.__('Stop waiting'),
-            hint: trans.__('Cancel the request; the kernel keeps running without a GPU')
+            hint: trans.__('Cancel the request; waiting cells do not run')
           }
         : {
             label: trans.__('Release'),
             hint: trans.__('Release the GPU; the kernel keeps running without one')
           };
+    case 'run-without-gpu':
+      return {
+        label: trans.__('Run without a GPU'),
+        hint: trans.__('Run waiting cells now, without a GPU; the request stays in the queue')
+      };
     case 'suspend':
       return {
         label: trans.__('Suspend'),
