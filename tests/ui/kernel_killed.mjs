@@ -49,15 +49,13 @@ await inLab(
     await lab.notebook('whole.ipynb');
     await lab.run('whole.ipynb', '%gpu request 1');
     await toast('small.ipynb: GPU memory will be reclaimed in').waitFor();
-    await lab
-      .card('small.ipynb')
-      .getByText(/will be reclaimed in \d+ s/)
-      .waitFor();
+    const countdown = lab.card('small.ipynb').locator('.jp-GpuShare-notice-count');
+    await countdown.getByText(/will be reclaimed in \d+ s/).waitFor();
     await lab.front('small.ipynb');
     // the notebook shows the notice itself
     await toast('small.ipynb: GPU memory will be reclaimed in').waitFor({ state: 'detached' });
     await page
-      .locator('.jp-GpuShare-banner:visible')
+      .locator('.jp-GpuShare-banner:visible .jp-GpuShare-notice-count')
       .getByText(/will be reclaimed in \d+ s/)
       .waitFor();
     if (shots) await lab.shot('notice', shots);

@@ -124,7 +124,8 @@ await inLab(url, async lab => {
   const notice = {
     time: new Date().toISOString(),
     kind: 'notice',
-    message: 'In 60 s 30 GiB are reclaimed: a workload of project language needs its share.'
+    message:
+      '30 GiB of GPU memory will be reclaimed in 60 s: a workload of project language needs its share.'
   };
   await configure({
     status: {

@@ -71,7 +71,7 @@ function lastNotice(kernel: Kernel): Event | null {
   return [...kernel.events].reverse().find(event => event.kind === 'notice') ?? null;
 }
 
-/** The event's message without its countdown: "In 10 s 30 GiB … : reason. Consequence." */
+/** The event's message without its countdown: "30 GiB … in 10 s: reason. Consequence." */
 function reasonOf(event: Event): string {
   const start = event.message.indexOf(': ');
   const text = start < 0 ? event.message : event.message.slice(start + 2);
