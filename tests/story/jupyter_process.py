@@ -121,7 +121,16 @@ class Notebook:
         header = {"Authorization": f"token {self.server.token}"}
         self.ws = websocket.create_connection(url, timeout=TIMEOUT_S, header=header)
 
-    def submit(self, code: str) -> str:
+    def create_subshell(self) -> str:
+        """A second thread of the kernel that runs cells; its id."""
+        msg_id = self.send("create_subshell_request", {}, channel="control")
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            message = self.next(deadline - time.monotonic())
+            if message["parent_header"].get("msg_id") == msg_id and message["channel"] == "control":
+                return message["content"]["subshell_id"]
+
+    def submit(self, code: str, subshell: str | None = None) -> str:
         content = {
             "code": code,
             "silent": False,
@@ -129,9 +138,11 @@ class Notebook:
             "user_expressions": {},
             "allow_stdin": False,
         }
-        return self.send("execute_request", content)
+        return self.send("execute_request", content, subshell=subshell)
 
-    def send(self, kind: str, content: dict) -> str:
+    def send(
+        self, kind: str, content: dict, *, channel: str = "shell", subshell: str | None = None
+    ) -> str:
         msg_id = uuid.uuid4().hex
         header = {
             "msg_id": msg_id,
@@ -141,12 +152,14 @@ class Notebook:
             "version": "5.3",
             "date": "",
         }
+        if subshell is not None:
+            header["subshell_id"] = subshell
         message = {
             "header": header,
             "parent_header": {},
             "metadata": {},
             "content": content,
-            "channel": "shell",
+            "channel": channel,
             "buffers": [],
         }
         self.ws.send(json.dumps(message))

@@ -17,7 +17,6 @@ __all__ = [
 ]
 
 HAS_LEASE: Final = ("attached", "reclaiming")
-HAS_GPU: Final = ("granted", "attached", "suspended", "reclaiming")
 
 
 def agent_lost_text(seconds_left: float, problem: str) -> str:
@@ -53,8 +52,10 @@ def wait_text(sentence: str, message: Json, kernel: Json) -> str:
 
 
 def end_of_wait_text(state: str, waited_s: float, *, without_gpu: bool) -> str:
-    """When a cell that waited runs. "GPU ready" appears only if there is a GPU."""
-    if without_gpu or state not in HAS_GPU:
+    """When a cell that waited runs. The agent decides whether it has a GPU: its update of the state
+    may arrive after its permission.
+    """
+    if without_gpu or state == "detached":
         return "The cell runs without a GPU."
     return f"GPU ready after {waited_s:.1f} s."
 
