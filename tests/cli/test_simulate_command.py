@@ -114,7 +114,7 @@ PROBLEMS = {
     "GPUs and memory": (
         "workloads: [{name: w, project: p, pods: [{name: a, gpu: 1, gpu_memory: 1GiB}]}]",
         "workloads[0].pods[0]",
-        "more than one of",
+        "exclude each other",
     ),
     "an unknown node": (
         "workloads: [{name: w, project: p, pods: [{name: a, state: running, node: n}]}]",

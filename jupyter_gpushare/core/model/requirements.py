@@ -10,6 +10,7 @@ from typing import Final
 
 from .amounts import GPU, MILLI, Amounts, quota_of_fraction
 from .errors import InvalidInput
+from .gpu_request import check_amounts
 from .model import Affinity, Pod
 
 __all__ = ["UNKNOWN_MEMORY", "PodRequirements", "RequirementsCache", "mig_slices"]
@@ -168,22 +169,12 @@ class RequirementsCache:
 
 
 def _check(pod: Pod) -> None:
-    for field in ("gpu", "cpu", "memory"):
+    check_amounts(pod.gpu, pod.gpu_memory)
+    for field in ("cpu", "memory"):
         if getattr(pod, field) < 0:
             raise InvalidInput(f"pod {pod.name} has a negative {field}", field=field)
-    if pod.gpu_memory is not None and pod.gpu_memory <= 0:
-        raise InvalidInput(
-            f"pod {pod.name} requests {pod.gpu_memory} MiB of GPU memory", field="gpu_memory"
-        )
-    if (pod.gpu > 0) + (pod.gpu_memory is not None) + bool(pod.mig) > 1:
-        raise InvalidInput(
-            f"pod {pod.name}: gpu, gpu_memory and mig exclude each other", field="gpu"
-        )
-    if pod.gpu > GPU and pod.gpu % GPU:
-        raise InvalidInput(
-            f"pod {pod.name} requests {pod.gpu / GPU:g} GPUs: above 1, only whole numbers",
-            field="gpu",
-        )
+    if pod.mig and (pod.gpu or pod.gpu_memory is not None):
+        raise InvalidInput(f"pod {pod.name}: mig excludes gpu and gpu_memory", field="mig")
     if pod.gpu_devices < 1:
         raise InvalidInput(
             f"pod {pod.name} requests {pod.gpu_devices} devices", field="gpu_devices"

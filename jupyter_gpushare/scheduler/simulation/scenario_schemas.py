@@ -7,6 +7,8 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.gpu_request import check_amounts
 from jupyter_gpushare.core.model.model import (
     BUILT_IN_PRIORITY_CLASSES,
     DEFAULT_POOL,
@@ -174,12 +176,12 @@ class PodSchema(StrictSchema):
 
     @model_validator(mode="after")
     def _one_kind_of_request(self) -> PodSchema:
-        if self.gpu > GPU and self.gpu % GPU:
-            raise refused(f"requests {self.gpu / GPU:g} GPUs: more than one must be a whole number")
-        if sum((self.gpu > 0, self.gpu_memory is not None, bool(self.mig))) > 1:
-            raise refused("sets more than one of gpu, gpu_memory and mig")
-        if self.gpu_memory == 0:
-            raise refused("requests 0 MiB of GPU memory")
+        try:
+            check_amounts(self.gpu, self.gpu_memory)
+        except InvalidInput as error:
+            raise refused(error.message) from None
+        if self.mig and (self.gpu or self.gpu_memory is not None):
+            raise refused("mig excludes gpu and gpu_memory")
         if self.state in ("running", "releasing") and self.node is None:
             raise refused(f"is {self.state} and has no node")
         if len(set(self.gpus)) < len(self.gpus):

@@ -13,8 +13,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.model.amounts import GPU, MILLI
+from jupyter_gpushare.core.model.amounts import MILLI
 from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed
+from jupyter_gpushare.core.model.gpu_request import read_gpu_request
 from jupyter_gpushare.core.model.model import (
     DEFAULT_POOL,
     NON_PREEMPTIBLE_FROM,
@@ -23,7 +24,7 @@ from jupyter_gpushare.core.model.model import (
     Project,
     Workload,
 )
-from jupyter_gpushare.core.model.units import gpu_text, read_cpu, read_gpu, read_memory
+from jupyter_gpushare.core.model.units import read_cpu, read_memory
 
 from ..policy.policy_file import EVERY_USER
 from .subgroups import read_groups, read_together
@@ -34,7 +35,6 @@ __all__ = [
     "check_names",
     "check_units",
     "is_member",
-    "limit_of",
     "numbered",
     "pools_tried",
     "projects_of",
@@ -268,19 +268,15 @@ def _pod(pod: m.PodRequest, where: str) -> Pod:
     """One pod. Amounts are parsed here, so `nan`, `-1` and `7e9` are refused before anything
     changes.
     """
-    if pod.gpu is not None and pod.gpu_memory is not None:
-        raise InvalidInput("gpu and gpu_memory exclude each other", field=f"{where}gpu_memory")
-    gpu = _gpu(pod, where)
-    memory = _gpu_memory(pod, where)
+    amounts = read_gpu_request(pod.gpu, pod.gpu_memory, pod.gpu_limit, where=where)
     if not 1 <= pod.gpu_devices <= 1024:
         raise InvalidInput(
             f"gpu_devices must be 1 to 1024, got {pod.gpu_devices}", field=f"{where}gpu_devices"
         )
-    limit_of(pod, field=f"{where}gpu_limit")
     return Pod(
         name=pod.name,
-        gpu=gpu,
-        gpu_memory=memory,
+        gpu=amounts.gpu,
+        gpu_memory=amounts.memory,
         gpu_devices=pod.gpu_devices,
         cpu=_amount(read_cpu, pod.cpu, f"{where}cpu"),
         memory=_amount(read_memory, pod.memory, f"{where}memory"),
@@ -299,62 +295,10 @@ def _amount(reader: object, value: object, field: str) -> int:
     return number
 
 
-def _gpu(pod: m.PodRequest, where: str) -> int:
-    if pod.gpu is None:
-        return 0
-    field = f"{where}gpu"
-    gpu = _amount(read_gpu, pod.gpu, field)
-    if pod.gpu_memory is None and gpu == 0 and read_gpu(pod.gpu) != float(pod.gpu) * MILLI:
-        raise InvalidInput(f"gpu is too small a fraction, got {pod.gpu}", field=field)
-    if gpu > GPU and gpu % GPU:
-        raise InvalidInput(f"more than one GPU must be a whole number, got {pod.gpu}", field=field)
-    return gpu
-
-
-def _gpu_memory(pod: m.PodRequest, where: str) -> int | None:
-    if pod.gpu_memory is None:
-        return None
-    memory = _amount(read_memory, pod.gpu_memory, f"{where}gpu_memory")
-    if memory <= 0:
-        raise InvalidInput(
-            f"gpu_memory must be more than 0, got {pod.gpu_memory}", field=f"{where}gpu_memory"
-        )
-    return memory
-
-
-def limit_of(pod: m.PodRequest, *, field: str = "gpu_limit") -> int:
-    """The burst limit in milli-GPU per device; without one, the whole device.
-
-    Raises InvalidInput if it is below the request, or above one GPU for a fraction.
-    """
-    if pod.gpu_limit is None:
-        return GPU
-    limit = _amount(read_gpu, pod.gpu_limit, field)
-    request = read_gpu(pod.gpu) if pod.gpu is not None else 0
-    if limit <= 0:
-        raise InvalidInput(f"gpu_limit must be more than 0, got {pod.gpu_limit}", field=field)
-    if request > GPU:
-        if limit != request:
-            words = "gpu_limit of several whole GPUs must equal the request"
-            words += f" ({gpu_text(request)}), got {pod.gpu_limit}"
-            raise InvalidInput(words, field=field)
-        return GPU
-    if limit < request:
-        raise InvalidInput(
-            f"gpu_limit {gpu_text(limit)} is below the request {gpu_text(request)}", field=field
-        )
-    if limit > GPU:
-        raise InvalidInput(
-            f"gpu_limit of a fraction must be at most 1 GPU, got {pod.gpu_limit}", field=field
-        )
-    return limit
-
-
 def share_of(pod: m.PodRequest) -> tuple[m.Share, m.Share]:
     """Request and limit as displayed."""
-    if pod.gpu_memory is not None:
-        return m.Share(gpu_memory_mib=read_memory(pod.gpu_memory)), m.Share(
-            gpu=limit_of(pod) / MILLI
-        )
-    gpu = read_gpu(pod.gpu or 0) * pod.gpu_devices
-    return m.Share(gpu=gpu / MILLI), m.Share(gpu=max(gpu, limit_of(pod) * pod.gpu_devices) / MILLI)
+    amounts = read_gpu_request(pod.gpu, pod.gpu_memory, pod.gpu_limit)
+    if amounts.memory is not None:
+        return m.Share(gpu_memory_mib=amounts.memory), m.Share(gpu=amounts.limit / MILLI)
+    gpu, limit = amounts.gpu * pod.gpu_devices, amounts.limit * pod.gpu_devices
+    return m.Share(gpu=gpu / MILLI), m.Share(gpu=max(gpu, limit) / MILLI)

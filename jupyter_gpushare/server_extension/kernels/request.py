@@ -4,13 +4,14 @@ the workload that the scheduler receives. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final
 
 from jupyter_gpushare.core.model.amounts import GPU
 from jupyter_gpushare.core.model.errors import InvalidInput
-from jupyter_gpushare.core.model.units import read_gpu, read_memory
+from jupyter_gpushare.core.model.gpu_request import GpuRequest, read_gpu_request
+from jupyter_gpushare.core.model.units import read_gpu
 from jupyter_gpushare.messages import KernelRequest, PodRequest, Share, WorkloadRequest, convert
 
 __all__ = [
@@ -81,33 +82,14 @@ def checked(request: KernelRequest) -> KernelRequest:
             "either gpu (such as 0.5) or gpu_memory (such as 20GiB) must be given, not both",
             field="gpu",
         )
-    if request.gpu is not None:
-        _amount("gpu", lambda: read_gpu(request.gpu, what="gpu"), whole_above_one=True)
-    if request.gpu_memory is not None:
-        memory = request.gpu_memory
-        _amount("gpu_memory", lambda: read_memory(memory, what="gpu_memory", needs_unit=True))
-    if request.gpu_limit is not None:
-        limit = _amount("gpu_limit", lambda: read_gpu(request.gpu_limit, what="gpu_limit"))
-        if request.gpu is not None and limit < read_gpu(request.gpu):
-            raise InvalidInput(
-                f"gpu_limit must be at least gpu, got {request.gpu_limit} and {request.gpu}",
-                field="gpu_limit",
-            )
+    amounts = _amounts(request)
+    if request.gpu is not None and amounts.gpu <= 0:
+        raise InvalidInput("gpu must be more than 0", field="gpu")
     return request
 
 
-def _amount(field: str, read: Callable[[], int], *, whole_above_one: bool = False) -> int:
-    try:
-        amount = read()
-    except InvalidInput as error:
-        raise InvalidInput(error.message, field=field) from None
-    if amount <= 0:
-        raise InvalidInput(f"{field} must be more than 0", field=field)
-    if whole_above_one and amount > GPU and amount % GPU:
-        raise InvalidInput(
-            f"{field} above 1 must be a whole number of GPUs, got {amount / GPU:g}", field=field
-        )
-    return amount
+def _amounts(request: KernelRequest) -> GpuRequest:
+    return read_gpu_request(request.gpu, request.gpu_memory, request.gpu_limit, needs_unit=True)
 
 
 def pools_of(request: KernelRequest) -> list[str]:
@@ -120,10 +102,10 @@ def pools_of(request: KernelRequest) -> list[str]:
 
 def shares(request: KernelRequest) -> tuple[Share, Share]:
     """Request and burst limit as numbers, of a checked request."""
-    gpu = None if request.gpu is None else read_gpu(request.gpu) / GPU
-    memory = None if request.gpu_memory is None else read_memory(request.gpu_memory)
+    amounts = read_gpu_request(request.gpu, request.gpu_memory, request.gpu_limit)
+    gpu = None if request.gpu is None else amounts.gpu / GPU
     limit = None if request.gpu_limit is None else read_gpu(request.gpu_limit) / GPU
-    return Share(gpu=gpu, gpu_memory_mib=memory), Share(gpu=limit)
+    return Share(gpu=gpu, gpu_memory_mib=amounts.memory), Share(gpu=limit)
 
 
 def same(one: KernelRequest, other: KernelRequest) -> bool:
