@@ -39,7 +39,7 @@ class DeviceExhausted(Exception):
         self.wanted, self.held, self.cap, self.free, self.total = wanted, held, cap, free, total
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SimGpu:
     """One simulated device; `total` in bytes."""
 
@@ -49,7 +49,7 @@ class SimGpu:
     total: int
 
 
-@dataclass(slots=True)
+@dataclass
 class KernelReading:
     """One kernel's processes: resident bytes per (device ordinal, GPU), and saved bytes per device
     ordinal.
@@ -61,7 +61,7 @@ class KernelReading:
     busy_ms: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class Reading:
     """The whole node at one time. `used` per GPU may lag behind, as NVML does (fault `lag`)."""
 

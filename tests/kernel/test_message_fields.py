@@ -71,7 +71,9 @@ def test_a_kernel_of_another_provisioner_has_no_agent():
 
 def _loaded_in_a_kernel() -> list[str]:
     code = (
-        "import sys, jupyter_gpushare.kernel.magics.line_magic, jupyter_gpushare.kernel.panel\n"
+        "import sys\n"
+        "from jupyter_gpushare.kernel import magics, panel, simgpu\n"
+        "import jupyter_gpushare.kernel.magics.line_magic\n"
         "files = [m.__file__ for n, m in sys.modules.items() if n.startswith('jupyter_gpushare')]\n"
         "print('\\n'.join(file for file in files if file))"
     )
@@ -83,4 +85,7 @@ def test_modules_loaded_in_a_kernel_use_the_syntax_of_python_3_9():
     files = _loaded_in_a_kernel()
     assert len(files) > 20
     for file in files:
-        ast.parse(Path(file).read_text(), filename=file, feature_version=(3, 9))
+        source = Path(file).read_text()
+        ast.parse(source, filename=file, feature_version=(3, 9))
+        for newer in ("slots=True", "strict=True", "strict=False"):  # of dataclasses, of zip()
+            assert newer not in source, file

@@ -20,6 +20,7 @@ MISTAKES = [
     "0.5 --pool nope",
     "0.5 --priority nope",
     "x",
+    "--memory 20",
 ]
 
 
