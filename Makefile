@@ -1,5 +1,5 @@
 # Two commands matter: `make demo` opens JupyterLab with simulated GPUs, `make test` runs every test.
-# Both set a fresh machine up by themselves (Debian 12, Python >= 3.11, Node >= 20).
+# Both install what is missing on a fresh machine (Debian 12, Python >= 3.11, Node >= 20).
 
 SHELL  := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -14,11 +14,11 @@ LAB_SOURCES := $(shell find labextension/src labextension/style labextension/sch
 ARGS   ?=
 # test files that run side by side: most of a test is waiting for servers and kernels
 WORKERS ?= $(shell expr 2 \* `nproc`)
-# jlpm and node run from anywhere in the tree, and never ask questions
+# jlpm and node run from any folder and never prompt
 export PATH := $(BIN):$(PATH)
 export YARN_ENABLE_TELEMETRY := 0
 export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
-# compiled files are kept: the tests start some hundred processes, and each would compile all of it anew
+# Keep compiled files: the tests start hundreds of processes, and each would compile everything again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
@@ -33,7 +33,7 @@ $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed ($(PYTHON))" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); apt-get update -q && apt-get install -y -q python3-venv && $(PYTHON) -m venv $(VENV); }
 
-$(STAMPS)/tools: | $(PY) ## the build tools: they bring jlpm, which the front end's build needs
+$(STAMPS)/tools: | $(PY) ## build tools, including jlpm for the front end
 	@mkdir -p $(STAMPS)
 	$(PY) -m pip install -q "hatchling>=1.27" "hatch-nodejs-version>=0.3.2" "hatch-jupyter-builder>=0.9.1" "jupyter-builder>=1.2.0,<2" "editables>=0.5"
 	@touch $@
@@ -48,18 +48,18 @@ $(STAMPS)/labextension: $(LAB_SOURCES) $(STAMPS)/node_modules
 	@touch $@
 
 $(STAMPS)/installed: pyproject.toml labextension/package.json jupyter_gpushare/server_extension/enable.json $(STAMPS)/tools $(STAMPS)/node_modules | $(STAMPS)/labextension
-	@rm -rf $(SHARED) # pip must not follow the link of an earlier run into our tree
+	@rm -rf $(SHARED) # pip must not follow the link of an earlier run into this tree
 	$(PY) -m pip install -q --no-build-isolation -e '.[test,dev,demo,plot]'
-	@rm -rf $(SHARED) && ln -s $(CURDIR)/$(LAB) $(SHARED) # a later build shows without another install
+	@rm -rf $(SHARED) && ln -s $(CURDIR)/$(LAB) $(SHARED) # a later build takes effect without another install
 	@touch $@
 
-venv: $(STAMPS)/installed $(STAMPS)/labextension ## .venv with everything, the front end built
+venv: $(STAMPS)/installed $(STAMPS)/labextension ## .venv with all dependencies, and the built front end
 
-$(STAMPS)/cc: | $(PY) ## tests/fake_driver is built by the tests that use it
+$(STAMPS)/cc: | $(PY) ## for tests/fake_driver, which is built by the tests that use it
 	@command -v cc >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends gcc libc6-dev; }
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/shells: | $(PY) ## the tests of shell completion ask them
+$(STAMPS)/shells: | $(PY) ## for the tests of shell completion
 	@{ command -v zsh && command -v fish; } >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends zsh fish; }
 	@mkdir -p $(STAMPS) && touch $@
 
@@ -67,7 +67,7 @@ $(STAMPS)/chromium: | $(PY)
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends chromium; }
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/postgresql: | $(PY) ## the store's tests start a server of their own from Debian's package; without it they are skipped
+$(STAMPS)/postgresql: | $(PY) ## for the database tests, which start a server of their own; without it they are skipped
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends postgresql; }
 	@mkdir -p $(STAMPS) && touch $@
 
@@ -80,6 +80,7 @@ demo: venv ## JupyterLab with an embedded scheduler and simulated GPUs (ARGS="--
 
 lint: venv
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 
 typecheck: venv
 	$(BIN)/mypy
@@ -93,7 +94,7 @@ schema-check: venv
 ts: venv
 	cd labextension && jlpm run -T tsc --noEmit && jlpm jest --silent
 
-# What needs neither servers, kernels nor a browser, with an eighth of the random examples (tests/example_counts.py). schemathesis is loaded by whom it serves.
+# What needs neither servers, kernels nor a browser, with an eighth of the random examples (tests/example_counts.py). schemathesis is loaded only where it is used.
 QUICK := GPUSHARE_QUICK=1 $(PY) -m pytest -q -m "not slow and not browser and not gpu" -p no:schemathesis
 
 unit-service: venv
@@ -104,38 +105,38 @@ unit-decisions: venv $(STAMPS)/cc
 
 unit: unit-decisions unit-service
 
-check: venv $(STAMPS)/cc ## the quick checks, side by side: no servers, no browser; under a minute
+check: venv $(STAMPS)/cc ## the quick checks, in parallel: no servers, no browser; less than a minute
 	@$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target unit-service unit-decisions typecheck ts lint floors schema-check
 
-test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql $(STAMPS)/shells ## everything, browser and story included; one failed step does not hide the others
+test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql $(STAMPS)/shells ## everything, browser and story tests included; all steps run even if one fails
 	@failed=; for step in lint typecheck floors schema-check ts; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
 	  $(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks -n $(WORKERS) --dist loadfile || failed="$$failed pytest"; \
 	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
-hub5: venv ## the story of the Hub with JupyterHub 5; `make test` plays it with the newest one
+hub5: venv ## the JupyterHub story test with JupyterHub 5; `make test` runs it with the newest version
 	$(PYTHON) -m venv $(VENV)/hub5
 	$(VENV)/hub5/bin/python -m pip install -q --no-build-isolation hatchling hatch-nodejs-version hatch-jupyter-builder editables
 	$(VENV)/hub5/bin/python -m pip install -q --no-build-isolation -e '.[hub]' 'jupyterhub>=5,<6' jupyterlab psutil pytest pytest-timeout websocket-client
 	$(VENV)/hub5/bin/python -m pytest -q tests/story/test_hub.py
 
-bench: venv ## benchmarks; what they print goes to docs/measurements too
+bench: venv ## benchmarks; the output is also written to docs/measurements
 	@set -e; for file in tests/benchmarks/bench_*.py; do name=$$(basename $$file .py); echo "== $$name"; \
 	  $(PY) -m tests.benchmarks.$$name | tee docs/measurements/$$name.txt; done
 
 # ---- make ---------------------------------------------------------------------------------------
 
-schema: venv ## generate what comes from the tables of routes and commands: schema.ts, openapi.json, docs/reference
+schema: venv ## generate schema.ts, openapi.json and docs/reference from the code
 	$(PY) -m jupyter_gpushare.routes --openapi docs/openapi.json --typescript labextension/src/schema.ts
 	$(PY) docs/render_reference.py
 
-docs: venv ## check that every example of the docs runs and every link leads somewhere
+docs: venv ## check the examples and links of the docs
 	$(PY) -m pytest -q tests/docs
 
-screenshots: venv $(STAMPS)/chromium ## take the pictures of README and docs from the running product
+screenshots: venv $(STAMPS)/chromium ## take the screenshots of README and docs from the running product
 	$(PY) tests/ui/screenshots.py docs/images
 
 dist: venv ## wheel and sdist in dist/
 	$(PY) -m build --no-isolation
 
-clean: ## what builds made; .venv stays
+clean: ## remove build output; keep .venv
 	rm -rf dist build labextension/lib labextension/*.tsbuildinfo $(LAB) $(STAMPS)/labextension

@@ -1,8 +1,8 @@
-"""Writes pages of docs/reference from the tables in the code (commands, routes, permissions, columns,
-node pool options), so that page and code agree.
+"""Generates pages of docs/reference from tables in the code: commands, routes, permissions,
+columns, node pool options.
 
-Run `make schema` after a change of either; `--check` writes nothing and exits with 1 while a page
-is stale, and names it.
+Run `make schema` after a change; `--check` writes nothing and exits with 1, naming the page, if a
+page is stale.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def commands() -> str:
     parts = [
         "# Commands",
         WRITTEN,
-        "`jupyter gpushare COMMAND`. Errors are one line on stderr; exit status 2: bad input, 1: refused or failed.",
+        "`jupyter gpushare COMMAND`. Errors are one line on stderr. Exit status 2: invalid input.",
     ]
     looks = {**gpushare.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
     group = click.Context(gpushare, info_name="jupyter gpushare", **looks)
@@ -58,13 +58,18 @@ def rest() -> str:
     head = (
         "The bodies are in [openapi.json](../openapi.json) (scheduler) and, as TypeScript, in"
         " [schema.ts](../../labextension/src/schema.ts) (Jupyter server). Every error has the body"
-        ' `{"error": {"code", "message", "field"?}}`; `field` names what is wrong in the request.'
-        " Tables come as CSV too: `?format=csv&columns=a,b`. Times are ISO 8601 with a zone, GPUs are numbers, memory is MiB."
+        ' `{"error": {"code", "message", "field"?}}`; `field` names the invalid field.'
+        " Tables are also available as CSV: `?format=csv&columns=a,b`. Times are ISO 8601 with a"
+        " zone, GPUs are numbers, memory is in MiB."
     )
-    jupyter = "Under the server's base URL, with Jupyter's own authentication, authorizer (resource `gpushare`) and XSRF rules."
+    jupyter = (
+        "Under the server's base URL, with Jupyter's own authentication, authorizer (resource"
+        " `gpushare`) and XSRF rules."
+    )
     scheduler = (
-        "Bearer tokens, or who one is on a unix socket: `open` needs none, `known` any, `person` is a person or a server, an admin may do"
-        " everything. How far each reaches: [who may do what](access.md)."
+        "Bearer tokens, or peer credentials on a unix socket. `open` needs none, `known`"
+        " accepts any, `person` is a person or a server; an admin may do everything. Details:"
+        " [permissions](access.md)."
     )
     parts = [
         "# REST and streams",
@@ -88,12 +93,14 @@ def table(routes: tuple[Route, ...]) -> str:
 
 
 def access() -> str:
-    """The page of who may do what: the tables of `scheduler/callers/access.py`."""
+    """The page of permissions: the tables of `scheduler/auth/permissions.py`."""
     head = (
-        "Which callers a route of the scheduler opens for, and how far they reach through it. `own`: one's own workloads, and of a server"
-        " those of the users on whose behalf it may ask (a server that is marked for nobody asks for everybody, and reaches all of them);"
-        " of an agent its node. `yes`: the route shows or changes nobody's workloads, or is the same for everybody. A person whom the"
-        " policy lists under `admins` is an admin. In `waiting` and `nodes` everybody is counted; the reach says who is named."
+        "Which callers may use a route of the scheduler, and which workloads they reach through"
+        " it. `own`: the caller's own workloads; for a server, those of the users on whose behalf it"
+        " may make requests (of every user, for a token without users); for an agent, its node. `yes`:"
+        " the route shows or changes no user's workloads, or is the same for all callers. A person"
+        " listed under `admins` in the policy is an admin. `waiting` and `nodes` count all"
+        " workloads; the table says which of them are named."
     )
     rows = ["| | " + " | ".join(CALLERS) + " |", "|---|" + "---|" * len(CALLERS)]
     rows += [
@@ -107,7 +114,7 @@ def access() -> str:
         + " | ".join(WORDS[reach("notebook names", caller)] for caller in CALLERS)
         + " |"
     )
-    return "\n\n".join(["# Who may do what", WRITTEN, head, "\n".join(rows)]) + "\n"
+    return "\n\n".join(["# Permissions", WRITTEN, head, "\n".join(rows)]) + "\n"
 
 
 def _cell(route: Route, caller: Caller) -> str:

@@ -1,5 +1,5 @@
-"""How hard the tests try. `make test` tries everything; `make check` (GPUSHARE_QUICK=1) is for the
-minute before a commit and tries less of the same.
+"""How many examples property tests use: all of them in `make test`, fewer in `make check`
+(GPUSHARE_QUICK=1).
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ IS_QUICK: Final = os.environ.get("GPUSHARE_QUICK") == "1"
 
 
 def examples(full: int) -> int:
-    """How many examples of a law: all of them, or an eighth and never fewer than ten."""
+    """The number of examples of a property test: `full`, or an eighth of it, at least ten."""
     return max(10, full // 8) if IS_QUICK else full

@@ -1,5 +1,5 @@
-"""Which connections of a process keep small pieces back until the peer has answered (Nagle's
-algorithm: 40 ms, with delayed answers).
+"""Finds connections of a process that delay small packets (Nagle's algorithm: 40 ms with delayed
+acknowledgements).
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["keeps_back"]
+__all__ = ["delays_small_packets"]
 
 PIDFD_GETFD = 438
-"""Linux 5.6: a copy of another process's descriptor, for whoever may trace it."""
+"""Linux 5.6: copies a descriptor of another process; requires ptrace permission."""
 
 
-def keeps_back(pid: int, port: int) -> list[bool]:
+def delays_small_packets(pid: int, port: int) -> list[bool]:
     """One per TCP connection that this process accepted on this port and has open."""
     found, process, libc = [], os.pidfd_open(pid), ctypes.CDLL(None, use_errno=True)
     try:

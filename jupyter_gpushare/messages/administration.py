@@ -75,7 +75,7 @@ class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     expires: str | None = None
     """A duration such as `30d`; null: never."""
     users: list[str] = field(default_factory=list)
-    """Users for whom a server may act; empty: all. Only for tokens of servers."""
+    """Users on whose behalf a server may act; empty: all. Only for tokens of servers."""
     groups: list[str] = field(default_factory=list)
     """Groups of a person, in addition to those in the scheduler's configuration. Only for tokens of
     persons.

@@ -287,7 +287,7 @@ class ServiceStatus(Body, frozen=True, kw_only=True):
 
 
 class WhoAmI(Body, frozen=True, kw_only=True):
-    """The caller's identity and permissions. `users`: the users for whom a server may act (`*`:
+    """The caller's identity and permissions. `users`: the users on whose behalf a server may act (`*`:
     all).
     """
 

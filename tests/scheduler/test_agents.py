@@ -20,7 +20,7 @@ from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy
 from tests.scheduler.agents import MIB, FakeAgent, SilentAgent, SlowAgent, node
 from tests.scheduler.running_server import RunningServer, asking, open_server
-from tests.tcp_delay import keeps_back
+from tests.tcp_delay import delays_small_packets
 
 pytestmark = pytest.mark.usefixtures("on_both")
 
@@ -77,7 +77,10 @@ def test_small_frames_are_not_kept_back(tmp_path: Path):
         frames = client.changes()
         async with FakeAgent().linked(client), contextlib.aclosing(frames):
             await anext(frames)
-            assert keeps_back(os.getpid(), int(running.url.rpartition(":")[2])).count(False) >= 2
+            assert (
+                delays_small_packets(os.getpid(), int(running.url.rpartition(":")[2])).count(False)
+                >= 2
+            )
 
     play(tmp_path, story)
 

@@ -12,7 +12,7 @@ import pytest
 import websocket
 
 from tests.story.jupyter_process import Server, eventually
-from tests.tcp_delay import keeps_back
+from tests.tcp_delay import delays_small_packets
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -68,7 +68,7 @@ def test_what_a_page_is_told_is_not_kept_back(two: tuple[Server, Server]) -> Non
         )
         try:
             assert json.loads(page.recv())["type"] == "state"
-            assert keeps_back(server.processes["jupyter"].pid, server.port) == [False]
+            assert delays_small_packets(server.processes["jupyter"].pid, server.port) == [False]
         finally:
             page.close()
 

@@ -1,7 +1,8 @@
 """Files written by version 0.1.0 still open: database, agent journal and simulated node.
 
 They were kept from `jupyter gpushare demo` of that version, killed with SIGKILL while four
-notebooks ran: one suspended at its owner's request, one attached with 20 GiB in use, one pending, one pinned.
+notebooks ran: one suspended at its owner's request, one attached with 20 GiB in use, one pending,
+one pinned.
 """
 
 from __future__ import annotations
