@@ -158,9 +158,7 @@ def test_a_blocked_interpreter_gets_its_gpu_memory_back(monkeypatch):
             )
             await a.run(hold)
             await world.until(lambda: world.record("a").heartbeat.received_at, "heartbeat", 20)
-            code = (
-                "threading.Timer(1.5, lambda: (gpu._here(), frozen.cuCtxSynchronize()), ()).start()"
-            )
+            code = "threading.Timer(1.5, lambda: (gpu._use_context(), frozen.cuCtxSynchronize()), ()).start()"
             await a.run(code)
             await a.ask("suspend")
             assert world.state(a) == "checkpointed"

@@ -1,1 +1,1 @@
-"""A machine's GPUs and driver, played by two small C libraries over one shared file."""
+"""A fake GPU driver: two small C libraries on one shared file."""

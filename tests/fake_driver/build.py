@@ -1,4 +1,4 @@
-"""Compiles the played driver once per driver version and machine: a folder with libcuda.so.1,
+"""Compiles the fake driver once per driver version and machine: a directory with libcuda.so.1,
 libnvidia-ml.so.1 and libfakedriver.so.
 """
 
@@ -34,23 +34,20 @@ FLAGS: Final = [
 
 
 def libraries(driver: int = 580) -> Path:
-    """The folder for LD_LIBRARY_PATH; `driver` (major version) decides which symbols exist. Built
-    when the sources changed.
+    """The directory for LD_LIBRARY_PATH; `driver` (major version) determines which symbols exist.
+    Built again after a change of the sources.
     """
-    sources = [path for name in ("state.h", *PARTS) if (path := HERE / name).is_file()]
+    sources = sorted(HERE.glob("*.[ch]"))
     text = b"".join(path.read_bytes() for path in sources) + f"{driver} {FLAGS}".encode()
-    folder = (
-        Path(tempfile.gettempdir())
-        / f"gpushare-fake-driver-{os.getuid()}-{hashlib.sha256(text).hexdigest()[:16]}"
-    )
+    digest = hashlib.sha256(text).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"gpushare-fake-driver-{os.getuid()}-{digest}"
     if not folder.is_dir():
         fresh = Path(tempfile.mkdtemp(prefix="gpushare-fake-driver-new-"))
         for source, library in PARTS.items():
-            if (HERE / source).is_file():
-                _compile(HERE / source, fresh / library, driver)
+            _compile(HERE / source, fresh / library, driver)
         try:
             fresh.rename(folder)
-        except OSError:  # somebody else was faster
+        except OSError:  # another process was faster
             shutil.rmtree(fresh)
     return folder
 

@@ -1,4 +1,5 @@
-/* The test's hand: makes a machine, breaks it, and looks at it. Loaded by world.py with ctypes; every function takes the lock itself. */
+/* Functions for tests: create a machine, inject faults, read its state. fake_gpu_machine.py loads
+ * them with ctypes; every function takes the lock. */
 #include "state.h"
 
 static fake_node *made;
@@ -24,7 +25,7 @@ int fake_create(const char *path, int driver, const char *text, int cuda_version
   return 0;
 }
 
-/* Which machine the following calls are about. One process may hold several machines, one after the other. */
+/* Selects the machine of the following calls. */
 int fake_use(const char *path) {
   if (made) munmap(made, sizeof(fake_node));
   made = NULL;
@@ -37,7 +38,8 @@ int fake_use(const char *path) {
   return made->magic == FAKE_MAGIC ? 0 : -1;
 }
 
-int fake_add_gpu(const char *uuid, const unsigned char *raw, const char *model, uint64_t total, int mig_parent) {
+int fake_add_gpu(const char *uuid, const unsigned char *raw, const char *model, uint64_t total,
+    int mig_parent) {
   fake_lock(made);
   int index = made->gpu_count;
   if (index >= MAX_GPUS) { fake_unlock(made); return -1; }
@@ -60,7 +62,7 @@ int fake_add_gpu(const char *uuid, const unsigned char *raw, const char *model, 
   return index;
 }
 
-/* One number of the machine or (gpu >= 0) of a GPU; 0 when it was found. */
+/* Sets a property of the machine or (gpu >= 0) of a GPU; 0: done. */
 int fake_set(const char *name, int gpu, uint64_t value) {
   int found = 1;
   fake_lock(made);
@@ -87,7 +89,8 @@ int fake_set(const char *name, int gpu, uint64_t value) {
   return found ? 0 : -1;
 }
 
-int fake_add_fault(const char *call, int kind, int code, int times, int skip, int delay_ms, int pid) {
+int fake_add_fault(const char *call, int kind, int code, int times, int skip, int delay_ms,
+    int pid) {
   static uint32_t generation;
   int slot = -1;
   fake_lock(made);
@@ -124,12 +127,13 @@ void fake_add_event(int gpu, uint64_t type, uint64_t data) {
 int fake_state_of(int pid) {
   fake_lock(made);
   int slot = fake_find(made, pid);
-  int state = slot < 0 ? -1 : made->procs[slot].bricked ? 100 + made->procs[slot].state : made->procs[slot].state;
+  int state = slot < 0 ? -1 : made->procs[slot].bricked ? 100 + made->procs[slot].state
+      : made->procs[slot].state;
   fake_unlock(made);
   return state;
 }
 
-/* A state as a step that was cut off leaves it. */
+/* Sets the state that an interrupted step would leave. */
 int fake_set_state(int pid, int state) {
   fake_lock(made);
   int slot = fake_find(made, pid);
@@ -168,7 +172,7 @@ int fake_limit_of(const char *path, int gpu, uint64_t *soft, uint64_t *hard) {
   return found;
 }
 
-/* Which of NVML's lists a process is in (0 compute, 1 graphics, 2 both), and how busy it keeps its GPUs until then. */
+/* Sets the NVML list of a process (0 compute, 1 graphics, 2 both) and its utilization. */
 int fake_set_process(int pid, int graphics, int sm_util, int64_t busy_ms) {
   fake_lock(made);
   int slot = fake_find(made, pid);
@@ -182,7 +186,7 @@ int fake_set_process(int pid, int graphics, int sm_util, int64_t busy_ms) {
   return slot < 0 ? -1 : 0;
 }
 
-/* A process outside the notebooks that only takes memory: pid must live. */
+/* Adds a running process that only uses memory. */
 int fake_add_process(int pid, int gpu, uint64_t bytes, const char *cgroup) {
   int slot = -1, at = -1;
   fake_lock(made);

@@ -1,4 +1,4 @@
-"""What NVML would say, read from the played machine's own state: for tests of the copies alone."""
+"""A memory view that reads the state of the fake machine directly, for tests of copies alone."""
 
 from __future__ import annotations
 
@@ -12,42 +12,41 @@ __all__ = ["ExactMemoryView"]
 
 
 class ExactMemoryView:
-    """Kernels are lists of toys. `growth`: as the caps would say; a kernel that is missing has no
-    cap.
-    """
+    """Kernels are lists of workers. `growth`: by their caps; a missing kernel has no cap."""
 
     def __init__(self, machine: FakeGpuMachine, kernels: dict[str, list[Worker]]) -> None:
         self.machine, self.kernels = machine, kernels
         self.growth: dict[str, int] = {}
         self.foreign_gpus: frozenset[int] = frozenset()
         self.empty: list[Worker] = []
-        """Listed on GPU 0 with nothing."""
+        """Listed on GPU 0 without memory."""
 
     def read_memory(self) -> MemoryReading:
-        """Nothing lags here."""
+        """Exact, without lag."""
         gpus = range(len(self.machine.uuids))
-        held = {
-            name: {
-                ident: found
-                for worker in workers
-                if (ident := process_at(worker.pid)) and (found := self._held(worker))
-            }
-            for name, workers in self.kernels.items()
-        }
+        held = {name: self._held_by(workers) for name, workers in self.kernels.items()}
         free = {gpu: (self.machine.total - self.machine.used(gpu)) // MIB for gpu in gpus}
         return MemoryReading(held, free, self.growth, self.foreign_gpus)
+
+    def _held_by(self, workers: list[Worker]) -> dict[ProcessId, dict[int, int]]:
+        found = {}
+        for worker in workers:
+            process, held = process_at(worker.pid), self._held(worker)
+            if process is not None and held:
+                found[process] = held
+        return found
 
     def _held(self, worker: Worker) -> dict[int, int]:
         if worker in self.empty:
             return {0: 0}
-        return {
-            gpu: -(-used // MIB)
-            for gpu in range(len(self.machine.uuids))
-            if (used := self.machine.used_by(worker.pid, gpu))
-        }
+        held = {}
+        for gpu in range(len(self.machine.uuids)):
+            if used := self.machine.used_by(worker.pid, gpu):
+                held[gpu] = -(-used // MIB)
+        return held
 
     def members(self, kernel_id: str) -> Sequence[ProcessId]:
-        """Those that live."""
+        """Living processes."""
         return [
             ident for worker in self.kernels.get(kernel_id, []) if (ident := process_at(worker.pid))
         ]

@@ -1,5 +1,5 @@
-"""A played GPU machine: how many GPUs, which driver, what goes wrong, and what is true. Its
-processes find it by two environment variables.
+"""A fake GPU machine: its GPUs, driver and faults, and its true state. Processes use it by two
+environment variables.
 """
 
 from __future__ import annotations
@@ -44,15 +44,13 @@ _one_at_a_time = threading.Lock()
 
 
 class Faults:
-    """Kinds of fault, as in state.h."""
+    """Kinds of fault in state.h."""
 
     FAIL, FAIL_AFTER, LIE, HANG, HANG_AFTER, DELAY, VANISH, DIE, DIE_AFTER = range(1, 10)
 
 
 class FakeGpuMachine:
-    """One machine. `with GpuWorld(gpus=2) as world:` makes it the one that `world.environment()`
-    names.
-    """
+    """One machine; processes with `environment()` use it."""
 
     def __init__(
         self,
@@ -83,7 +81,7 @@ class FakeGpuMachine:
 
     @classmethod
     def at(cls, path: Path, driver: int, memory: int, uuids: list[str]) -> FakeGpuMachine:
-        """The machine that another process made: to look at."""
+        """The machine of another process, for reading."""
         found = cls.__new__(cls)
         found.driver, found.model, found.total, found.path, found.uuids = (
             driver,
@@ -106,20 +104,20 @@ class FakeGpuMachine:
         self.close()
 
     def close(self) -> None:
-        """End every toy, and forget the machine."""
+        """End all workers and delete the machine."""
         self.clear()
         for worker in self._workers:
             worker.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def environment(self) -> dict[str, str]:
-        """What a process needs to live on this machine."""
+        """Environment of a process that uses this machine."""
         return {"GPUSHARE_FAKE_GPU": str(self.path), "LD_LIBRARY_PATH": str(self.libraries)}
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """This process lives on this machine too (libraries must be loaded by full path: the loader
-        has read its environment).
+        """This process uses the machine too. Libraries must be loaded by full path: the loader has
+        already read its environment.
         """
         old = os.environ.get("GPUSHARE_FAKE_GPU")
         os.environ["GPUSHARE_FAKE_GPU"] = str(self.path)
@@ -137,10 +135,10 @@ class FakeGpuMachine:
                 raise OSError(f"no machine at {self.path}")
             return int(getattr(self._c, name)(*args))
 
-    # ---- what it is ------------------------------------------------------------------------------
+    # ---- properties ------------------------------------------------------------------------------
 
     def add_gpu(self, model: str, memory: int, mig_parent: int = -1) -> int:
-        """One more GPU, or an instance of one; its index."""
+        """Add a GPU, or a MIG instance of one; returns its index."""
         name = uuid.uuid4()
         text = f"{'GPU' if mig_parent < 0 else 'MIG'}-{name}"
         index = self._call(
@@ -162,21 +160,21 @@ class FakeGpuMachine:
             raise KeyError(name)
 
     def occupy(self, pid: int, gpu: int, size: int, cgroup: str = "/sys/fs/cgroup") -> None:
-        """A living process that only holds memory."""
+        """Let a running process use memory."""
         self._call("fake_add_process", pid, gpu, ctypes.c_uint64(size), cgroup.encode())
 
     def process(self, pid: int, *, graphics: int = 0, sm_util: int = 0, busy_ms: int = 0) -> None:
-        """Which lists a process is in (0 compute, 1 graphics, 2 both), and how busy it keeps its
-        GPUs for how long.
+        """Set the lists of a process (0 compute, 1 graphics, 2 both), and its utilization for a
+        time.
         """
         if self._call("fake_set_process", pid, graphics, sm_util, ctypes.c_int64(busy_ms)):
             raise KeyError(pid)
 
     def event(self, gpu: int, kind: int, data: int) -> None:
-        """An event for those who wait (XID: kind 8, data is the code)."""
+        """Add an event (XID: kind 8, data is the code)."""
         self._call("fake_add_event", gpu, ctypes.c_uint64(kind), ctypes.c_uint64(data))
 
-    # ---- what goes wrong -------------------------------------------------------------------------
+    # ---- faults ----------------------------------------------------------------------------------
 
     def fault(
         self,
@@ -189,20 +187,20 @@ class FakeGpuMachine:
         delay_ms: int = 0,
         pid: int = 0,
     ) -> int:
-        """The next `times` calls (-1: all) of this name go wrong, after `skip` good ones; `pid`:
-        only those about this process.
+        """Let the next `times` calls (-1: all) of this name fail, after `skip` good ones; `pid`:
+        only those that concern this process. Returns the fault.
         """
         return self._call("fake_add_fault", call.encode(), kind, code, times, skip, delay_ms, pid)
 
     def hits(self, fault: int) -> int:
-        """How often a fault struck."""
+        """How often a fault occurred."""
         return self._call("fake_fault_hits", fault)
 
     def clear(self) -> None:
-        """Everything works again; calls that hang return."""
+        """Remove all faults; hanging calls return."""
         self._call("fake_clear_faults")
 
-    # ---- what is true ----------------------------------------------------------------------------
+    # ---- state -----------------------------------------------------------------------------------
 
     def state(self, pid: int) -> str:
         """running, locked, checkpointed, failed, bricked, unknown."""
@@ -210,23 +208,23 @@ class FakeGpuMachine:
         return "bricked" if state >= 100 else STATES[state]
 
     def set_state(self, pid: int, state: str) -> None:
-        """As a step that was cut off leaves it."""
+        """Set the state that an interrupted step would leave."""
         self._call("fake_set_state", pid, {text: number for number, text in STATES.items()}[state])
 
     def used(self, gpu: int) -> int:
-        """Bytes taken on a GPU by whoever."""
+        """Bytes in use on a GPU."""
         return self._call("fake_used_on", gpu)
 
     def used_by(self, pid: int, gpu: int) -> int:
-        """Bytes of a process on a GPU, context included."""
+        """Bytes of a process on a GPU, with its context."""
         return self._call("fake_used_by", pid, gpu)
 
     def calls(self) -> int:
-        """How many calls both libraries have had."""
+        """Number of calls of both libraries."""
         return self._call("fake_calls")
 
     def limits(self, cgroup: str, gpu: int) -> tuple[int, int] | None:
-        """(soft, hard) in force for a cgroup path; None: none was ever set."""
+        """(soft, hard) of a cgroup path; None: never set."""
         soft, hard = ctypes.c_uint64(), ctypes.c_uint64()
         found = (
             self._call(
@@ -236,18 +234,18 @@ class FakeGpuMachine:
         )
         return (soft.value, hard.value) if found else None
 
-    # ---- who lives there -------------------------------------------------------------------------
+    # ---- processes -------------------------------------------------------------------------------
 
     def worker(self, **environment: str) -> Worker:
-        """A process that uses the GPUs as it is told; see toy.py for its words."""
+        """Start a process that executes GPU commands; see memory_holder.py."""
         worker = Worker(self, environment)
         self._workers.append(worker)
         return worker
 
 
 class Worker:
-    """One toy process; `do("alloc", 0, size)` returns what it answered, `start` does not wait for
-    it.
+    """A process that executes commands; `do("alloc", 0, size)` returns the answer, `start` does not
+    wait for it.
     """
 
     def __init__(self, machine: FakeGpuMachine, environment: dict[str, str]) -> None:
@@ -262,25 +260,25 @@ class Worker:
         self.pid = self._process.pid
 
     def start(self, *words: object) -> None:
-        """Tell it; the answer is for `answer`."""
+        """Send a command; `answer` returns its result."""
         assert self._process.stdin is not None
         print(*words, file=self._process.stdin, flush=True)
 
     def answer(self) -> str:
-        """Its next answer; raises when it is gone."""
+        """Its next answer. Raises EOFError when it has ended."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise EOFError(f"toy {self.pid} is gone")
+            raise EOFError(f"worker {self.pid} has ended")
         return line.strip()
 
     def do(self, *words: object) -> str:
-        """Tell it, and wait for its answer."""
+        """Send a command, and wait for its answer."""
         self.start(*words)
         return self.answer()
 
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether it runs."""
         return self._process.poll() is None
 
     def kill(self) -> None:

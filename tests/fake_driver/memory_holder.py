@@ -1,4 +1,4 @@
-"""A process that does to its GPUs what it is told, one line in, one line out.
+"""A process that executes GPU commands, one line in, one line out.
 
 alloc ORDINAL SIZE | managed ORDINAL SIZE | write POINTER TEXT | read POINTER LENGTH | free POINTER
 | launch ORDINAL MS | sync ORDINAL | memory ORDINAL | uuid ORDINAL | count (cuInit, and no context)
@@ -15,15 +15,15 @@ gpus: dict[int, Gpu] = {}
 
 
 def gpu(ordinal: str) -> Gpu:
-    """Opened when it is first used."""
+    """Opened by its first use."""
     number = int(ordinal)
     if number not in gpus:
         gpus[number] = Gpu(number)
     return gpus[number]
 
 
-def obey(word: str, args: list[str]) -> object:
-    """What it answers."""
+def execute(word: str, args: list[str]) -> object:
+    """Returns the answer."""
     match word, args:
         case "alloc", [ordinal, size]:
             return gpu(ordinal).alloc(int(size))
@@ -51,11 +51,11 @@ def obey(word: str, args: list[str]) -> object:
 
 
 def main() -> None:
-    """Until the end of the input."""
+    """Run until the end of the input."""
     for line in sys.stdin:
         word, *args = line.split()
         try:
-            answer = obey(word, args)
+            answer = execute(word, args)
         except CudaError as error:
             answer = f"error {error.code}"
         sys.stdout.write(f"{answer}\n")

@@ -1,31 +1,55 @@
-/* libnvidia-ml.so.1 of a played machine: what NVML says of the state in state.h.
+/* libnvidia-ml.so.1 of the fake driver: NVML on the state in state.h.
  *
- * A device handle points at the GPU in the mapped state; an instance (MIG) has one of its own. Which functions exist depends on
- * FAKE_DRIVER, as it does with real drivers; 535 has the process list of its first releases, whose entries are longer than their callers
- * believe. Nothing here decides anything: limits are enforced, and memory is taken, in cuda.c.
+ * A device handle points to the GPU in the mapped state; a MIG instance has its own. FAKE_DRIVER
+ * determines which functions exist, as with real drivers; 535 has the process list of its first
+ * releases, whose entries are longer than callers expect. cuda.c enforces limits and allocates
+ * memory.
  */
 #include "state.h"
 
 enum {
-  OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10,
-  IS_LOST = 15, OPERATING_SYSTEM = 17, INSUFFICIENT_RESOURCES = 23, VERSION_MISMATCH = 25
+  OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 6,
+  INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, IS_LOST = 15, OPERATING_SYSTEM = 17,
+  INSUFFICIENT_RESOURCES = 23, VERSION_MISMATCH = 25
 };
 
 #define EVENT_SETS 16
-#define MEMORY_V2 (40 | 2u << 24) /* size and version, as every structure with a version says it */
+#define MEMORY_V2 (40 | 2u << 24) /* size and version */
 #if FAKE_DRIVER >= 570
 #define EVENT_TYPES 0xFF9Full /* nvmlEventTypeAll of nvml.h 12.9 and 13.5 */
 #else
 #define EVENT_TYPES 0x19Full /* of 535 */
 #endif
-#define LEGACY 0x4e564d4c /* what a handle of an event set looks like */
+#define LEGACY 0x4e564d4c /* handles of event sets */
 
-typedef struct { uint32_t pid; uint64_t bytes; uint32_t gpu_instance, compute_instance; } process_entry;
-typedef struct { uint32_t pid; uint64_t bytes; uint32_t gpu_instance, compute_instance; uint64_t protected_bytes; } long_process_entry;
+typedef struct {
+  uint32_t pid;
+  uint64_t bytes;
+  uint32_t gpu_instance, compute_instance;
+} process_entry;
+typedef struct {
+  uint32_t pid;
+  uint64_t bytes;
+  uint32_t gpu_instance, compute_instance;
+  uint64_t protected_bytes;
+} long_process_entry;
 typedef struct { uint32_t pid; uint64_t time_us; uint32_t sm, memory, enc, dec; } utilization_entry;
-typedef struct { uint32_t id, scope; int64_t time, latency; uint32_t type, result; union { uint32_t u32; uint64_t u64; } value; } field_value;
-typedef struct { fake_gpu *device; uint64_t type, data; uint32_t gpu_instance, compute_instance; } event_data;
-typedef struct { char legacy[16]; uint32_t domain, bus, device, pci_id, subsystem; char busid[32]; } pci_info;
+typedef struct {
+  uint32_t id, scope;
+  int64_t time, latency;
+  uint32_t type, result;
+  union { uint32_t u32; uint64_t u64; } value;
+} field_value;
+typedef struct {
+  fake_gpu *device;
+  uint64_t type, data;
+  uint32_t gpu_instance, compute_instance;
+} event_data;
+typedef struct {
+  char legacy[16];
+  uint32_t domain, bus, device, pci_id, subsystem;
+  char busid[32];
+} pci_info;
 typedef struct { const char *path; uint64_t soft, hard, used; } memory_limits;
 typedef struct { int used; uint64_t seen, mask[MAX_GPUS]; } event_set;
 
@@ -33,7 +57,7 @@ static event_set event_sets[EVENT_SETS];
 static int initialized;
 static char mapped_path[1024];
 
-/* A test process may hold one machine after the other. */
+/* A test process may use several machines in turn. */
 static fake_node *node(void) {
   const char *path = getenv("GPUSHARE_FAKE_GPU");
   if (fake_mapped && path && strcmp(path, mapped_path)) {
@@ -60,8 +84,12 @@ static fake_node *node(void) {
   BEGIN(name, 0);                                                   \
   int index = index_of(n, g);                                       \
   if (index < 0) result = INVALID_ARGUMENT;                         \
-  else if (!g->healthy || (g->mig_parent >= 0 && !n->gpus[g->mig_parent].healthy)) result = IS_LOST; \
+  else if (!is_answering(n, g)) result = IS_LOST;                   \
   if (result == OK)
+
+static int is_answering(fake_node *n, fake_gpu *g) {
+  return g->healthy && (g->mig_parent < 0 || n->gpus[g->mig_parent].healthy);
+}
 
 static int index_of(fake_node *n, fake_gpu *g) {
   return g >= n->gpus && g < n->gpus + n->gpu_count ? (int)(g - n->gpus) : -1;
@@ -71,7 +99,7 @@ static int copied(char *to, unsigned size, const char *from) {
   return snprintf(to, size, "%s", from) < (int)size ? OK : INSUFFICIENT_SIZE;
 }
 
-/* ---- the library ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the library */
 
 int nvmlInitWithFlags(unsigned flags) {
   (void)flags;
@@ -92,9 +120,13 @@ int nvmlShutdown(void) {
 }
 
 const char *nvmlErrorString(int code) {
-  static const char *texts[] = {"Success", "Uninitialized", "Invalid Argument", "Not Supported", "Insufficient Permissions", "Already Initialized", "Not Found",
-    "Insufficient Size", "Insufficient External Power", "Driver Not Loaded", "Timeout", "Interrupt Request Issue", "Library Not Found", "Function Not Found",
-    "Corrupted infoROM", "GPU is lost", "GPU requires reset", "Operating System", "Driver/library version mismatch"};
+  static const char *texts[] = {
+    "Success", "Uninitialized", "Invalid Argument", "Not Supported", "Insufficient Permissions",
+    "Already Initialized", "Not Found", "Insufficient Size", "Insufficient External Power",
+    "Driver Not Loaded", "Timeout", "Interrupt Request Issue", "Library Not Found",
+    "Function Not Found", "Corrupted infoROM", "GPU is lost", "GPU requires reset",
+    "Operating System", "Driver/library version mismatch"
+  };
   return code >= 0 && code < (int)(sizeof texts / sizeof *texts) ? texts[code] : "Unknown Error";
 }
 
@@ -110,7 +142,7 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) {
   END;
 }
 
-/* ---- which devices -------------------------------------------------------------------------------------------------------------- */
+/* ---- which devices */
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
   BEGIN("nvmlDeviceGetCount_v2", 0);
@@ -135,7 +167,10 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, fake_gpu **device) {
   BEGIN("nvmlDeviceGetHandleByUUID", 0);
   result = NOT_FOUND;
   for (int i = 0; i < n->gpu_count; i++)
-    if (!strcmp(n->gpus[i].uuid, uuid)) { *device = &n->gpus[i]; result = n->gpus[i].healthy ? OK : IS_LOST; }
+    if (!strcmp(n->gpus[i].uuid, uuid)) {
+      *device = &n->gpus[i];
+      result = n->gpus[i].healthy ? OK : IS_LOST;
+    }
   END;
 }
 
@@ -198,138 +233,9 @@ int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(fake_gpu *g, fake_gpu **device)
   END;
 }
 
-/* ---- memory and processes --------------------------------------------------------------------------------------------------------- */
+#include "nvml_processes.h"
 
-int nvmlDeviceGetMemoryInfo(fake_gpu *g, uint64_t *total_free_used) {
-  DEVICE("nvmlDeviceGetMemoryInfo") {
-    total_free_used[0] = g->total;
-    total_free_used[2] = fake_gpu_used(n, index);
-    total_free_used[1] = g->total - total_free_used[2];
-  }
-  END;
-}
-
-typedef struct { uint32_t version; uint64_t total, reserved, free, used; } memory_v2;
-
-int nvmlDeviceGetMemoryInfo_v2(fake_gpu *g, memory_v2 *memory) {
-  DEVICE("nvmlDeviceGetMemoryInfo_v2") {
-    if (memory->version != MEMORY_V2) result = VERSION_MISMATCH;
-    uint64_t taken = fake_gpu_used(n, index);
-    if (result == OK) *memory = (memory_v2){memory->version, g->total, g->reserved, g->total - taken, taken - g->reserved};
-  }
-  END;
-}
-
-/* Everyone who has a context here, and the dead who are still shown. `entry` writes one; returns how many there are. */
-static unsigned listed(fake_node *n, int gpu, int graphics, void (*write)(void *, unsigned, process_entry), void *to, unsigned room) {
-  unsigned count = 0;
-  uint32_t instance = n->gpus[gpu].mig_parent >= 0 ? (uint32_t)n->gpus[gpu].minor : 0xFFFFFFFFu;
-  for (int i = 0; i < MAX_PROCS; i++) {
-    fake_proc *p = &n->procs[i];
-    int bare = n->lists_bare && !graphics && fake_is_bare(n, i);
-    if (!bare && (!fake_has_context(n, i, gpu) || (p->graphics != 2 && p->graphics != graphics))) continue;
-    uint64_t bytes = n->gpus[gpu].hidden ? NO_LIMIT : fake_proc_used(n, i, gpu);
-    if (count < room) write(to, count, (process_entry){(uint32_t)p->pid, bytes, instance, instance});
-    count++;
-  }
-  for (int i = 0; !graphics && i < MAX_GHOSTS; i++) {
-    fake_ghost *ghost = &n->ghosts[i];
-    if (!ghost->used || ghost->gpu != gpu || !ghost->listed) continue;
-    if (count < room) write(to, count, (process_entry){(uint32_t)ghost->pid, ghost->bytes, instance, instance});
-    count++;
-  }
-  return count;
-}
-
-static void write_short(void *to, unsigned at, process_entry entry) { ((process_entry *)to)[at] = entry; }
-
-FAKE_UNUSED static void write_long(void *to, unsigned at, process_entry e) {
-  ((long_process_entry *)to)[at] = (long_process_entry){e.pid, e.bytes, e.gpu_instance, e.compute_instance, 0};
-}
-
-static int give(unsigned *count, unsigned room, unsigned found) {
-  *count = found; /* an answer of nobody is a success, also with no room at all */
-  return found > room ? INSUFFICIENT_SIZE : OK;
-}
-
-int nvmlDeviceGetComputeRunningProcesses_v2(fake_gpu *g, unsigned *count, void *to) {
-  DEVICE("nvmlDeviceGetComputeRunningProcesses_v2") result = give(count, *count, listed(n, index, 0, write_short, to, to ? *count : 0));
-  END;
-}
-
-int nvmlDeviceGetGraphicsRunningProcesses_v2(fake_gpu *g, unsigned *count, void *to) {
-  DEVICE("nvmlDeviceGetGraphicsRunningProcesses_v2") result = give(count, *count, listed(n, index, 1, write_short, to, to ? *count : 0));
-  END;
-}
-
-#if FAKE_DRIVER == 535
-#define WRITE_V3 write_long
-#define ROOM_V3(count) ((count) * (unsigned)sizeof(process_entry) / (unsigned)sizeof(long_process_entry)) /* no farther than the caller's memory */
-#else
-#define WRITE_V3 write_short
-#define ROOM_V3(count) (count)
-#endif
-
-int nvmlDeviceGetComputeRunningProcesses_v3(fake_gpu *g, unsigned *count, void *to) {
-  DEVICE("nvmlDeviceGetComputeRunningProcesses_v3") result = give(count, *count, listed(n, index, 0, WRITE_V3, to, to ? ROOM_V3(*count) : 0));
-  END;
-}
-
-int nvmlDeviceGetGraphicsRunningProcesses_v3(fake_gpu *g, unsigned *count, void *to) {
-  DEVICE("nvmlDeviceGetGraphicsRunningProcesses_v3") result = give(count, *count, listed(n, index, 1, WRITE_V3, to, to ? ROOM_V3(*count) : 0));
-  END;
-}
-
-int nvmlDeviceGetMPSComputeRunningProcesses_v3(fake_gpu *g, unsigned *count, void *to) {
-  DEVICE("nvmlDeviceGetMPSComputeRunningProcesses_v3") result = give(count, *count, g->mps ? listed(n, index, 0, write_short, to, to ? *count : 0) : 0);
-  END;
-}
-
-int nvmlDeviceGetUtilizationRates(fake_gpu *g, uint32_t *gpu_memory) {
-  DEVICE("nvmlDeviceGetUtilizationRates") {
-    if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
-    uint32_t busiest = g->utilization;
-    for (int i = 0; i < MAX_PROCS; i++) {
-      fake_proc *p = &n->procs[i];
-      uint32_t share = p->sm_util ? p->sm_util : 100;
-      if (fake_has_context(n, i, index) && p->busy_from <= fake_now() && p->busy_until > fake_now() && share > busiest) busiest = share;
-    }
-    gpu_memory[0] = busiest;
-    gpu_memory[1] = busiest / 2;
-  }
-  END;
-}
-
-static int64_t real_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
-/* One entry for each process that worked since then; nobody did: NOT_FOUND. As real drivers do it: who asks for the size hears 100, whatever
- * happened (NVIDIA/go-nvml issue 11), and between the samples are some that mean nothing (Syllo/nvtop issue 110). */
-int nvmlDeviceGetProcessUtilization(fake_gpu *g, utilization_entry *to, unsigned *count, uint64_t since_us) {
-  DEVICE("nvmlDeviceGetProcessUtilization") {
-    int64_t now = fake_now(), now_us = real_us(), since = since_us ? now - (now_us - (int64_t)since_us) / 1000 : now - 5000;
-    unsigned room = to ? *count : 0, found = 0, nonsense = 0;
-    if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
-    else if (!to) result = INSUFFICIENT_SIZE;
-    for (int i = 0; result == OK && i < MAX_PROCS; i++) {
-      fake_proc *p = &n->procs[i];
-      if (!fake_has_context(n, i, index)) continue;
-      int idle = !p->busy_until || p->busy_from > now || p->busy_until <= since;
-      uint32_t sm = idle ? 0xFFFF0000u : p->sm_util ? p->sm_util : 100;
-      if (idle) nonsense++;
-      if (found < room) to[found] = (utilization_entry){(uint32_t)p->pid, (uint64_t)now_us, sm, 1, 0, 0};
-      found++;
-    }
-    *count = result == INSUFFICIENT_SIZE ? 100 : found;
-    if (result == OK) result = found == nonsense ? NOT_FOUND : found > room ? INSUFFICIENT_SIZE : OK;
-  }
-  END;
-}
-
-/* ---- health --------------------------------------------------------------------------------------------------------------------- */
+/* ---- health */
 
 int nvmlDeviceGetTotalEccErrors(fake_gpu *g, unsigned kind, unsigned counter, uint64_t *errors) {
   (void)counter;
@@ -337,7 +243,8 @@ int nvmlDeviceGetTotalEccErrors(fake_gpu *g, unsigned kind, unsigned counter, ui
   END;
 }
 
-int nvmlDeviceGetRemappedRows(fake_gpu *g, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed) {
+int nvmlDeviceGetRemappedRows(fake_gpu *g, unsigned *corrected, unsigned *uncorrected,
+    unsigned *pending, unsigned *failed) {
   DEVICE("nvmlDeviceGetRemappedRows") {
     if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
     *corrected = *uncorrected = *pending = 0;
@@ -352,11 +259,13 @@ int nvmlDeviceGetTemperature(fake_gpu *g, unsigned sensor, unsigned *degrees) {
   END;
 }
 
-/* The call is as old as NVML; which fields a driver knows is said field by field. 230, the recovery action, came with 565. */
+/* Every NVML has this call; each field has a result of its own. 230, the recovery action, requires
+ * driver 565. */
 int nvmlDeviceGetFieldValues(fake_gpu *g, int count, field_value *values) {
   DEVICE("nvmlDeviceGetFieldValues")
     for (int i = 0; i < count; i++) {
-      values[i].result = values[i].id != 230 ? NOT_SUPPORTED : FAKE_DRIVER >= 565 ? OK : INVALID_ARGUMENT;
+      values[i].result = values[i].id != 230 ? NOT_SUPPORTED : FAKE_DRIVER >= 565 ? OK
+          : INVALID_ARGUMENT;
       values[i].type = 1;
       values[i].value.u64 = 0;
       values[i].value.u32 = (uint32_t)g->recovery;
@@ -428,7 +337,7 @@ int nvmlEventSetFree(event_set *set) {
   END;
 }
 
-/* ---- limits (r615) -------------------------------------------------------------------------------------------------------------- */
+/* ---- limits (r615) */
 
 #if FAKE_DRIVER >= 615
 static fake_limit *limit_of(fake_node *n, int gpu, const char *path, int make) {
@@ -447,9 +356,11 @@ static fake_limit *limit_of(fake_node *n, int gpu, const char *path, int make) {
 int nvmlDeviceSetMemoryLimits_v1(fake_gpu *g, const memory_limits *wanted) {
   DEVICE("nvmlDeviceSetMemoryLimits_v1") {
     fake_limit *limit = NULL;
-    if (!wanted->path || *wanted->path != '/' || wanted->soft > wanted->hard) result = INVALID_ARGUMENT;
+    if (!wanted->path || *wanted->path != '/' || wanted->soft > wanted->hard)
+      result = INVALID_ARGUMENT;
     else if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
-    else if (wanted->soft > g->total || (wanted->hard > g->total && wanted->hard != NO_LIMIT)) result = INVALID_ARGUMENT;
+    else if (wanted->soft > g->total || (wanted->hard > g->total && wanted->hard != NO_LIMIT))
+      result = INVALID_ARGUMENT;
     else if (access(wanted->path, F_OK)) result = OPERATING_SYSTEM;
     else if (!(limit = limit_of(n, index, wanted->path, 1))) result = INSUFFICIENT_SIZE;
     if (limit) {

@@ -58,7 +58,7 @@ class Blocks:
     def _host(self, size: int) -> Any:
         """Pinned, where the driver gives it: the fastest way there is."""
         at = ctypes.c_void_p()
-        self.gpu._here()
+        self.gpu._use_context()
         if (
             hasattr(self.library, "cuMemAllocHost_v2")
             and self.library.cuMemAllocHost_v2(ctypes.byref(at), ctypes.c_size_t(size)) == 0
@@ -78,7 +78,7 @@ class Blocks:
         words[:: PAGE // 8] = memoryview(array.array("Q", range(first, first + CHUNK // PAGE)))
 
     def _call(self, name: str, *args: Any) -> None:
-        self.gpu._here()
+        self.gpu._use_context()
         self.gpu._call(name, *args)
 
     def hold(self, size: int) -> None:

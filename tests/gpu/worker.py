@@ -57,7 +57,7 @@ class Stubborn(ByDriver):
     """As a library that keeps the interpreter's lock while it waits for the driver."""
 
     def touch(self) -> None:
-        self.gpu._here()
+        self.gpu._use_context()
         ctypes.PyDLL("libcuda.so.1").cuCtxSynchronize()
 
 

@@ -1,4 +1,4 @@
-"""Stands for CuPy on the played driver: its pool with a limit, read from the environment when the
+"""Replaces CuPy on the fake driver: its pool with a limit, read from the environment when the
 pool of a device is made.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 from cupy import cuda
 from cupy.cuda.memory import MemoryPool, ndarray
 
-__version__ = "13.6.0+played"
+__version__ = "13.6.0+fake"
 __all__ = ["cuda", "full", "get_default_memory_pool", "ndarray"]
 
 _pool = MemoryPool()

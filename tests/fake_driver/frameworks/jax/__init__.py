@@ -1,4 +1,4 @@
-"""Stands for JAX: reads the environment once, when its backend starts; two names for one thing are
+"""Replaces JAX: reads the environment once, when its backend starts; two names of one flag are
 an error, as in jaxlib.
 """
 
@@ -20,7 +20,7 @@ class _Config:
         }
 
     def read(self, name: str) -> str:
-        """KeyError: there is no such flag."""
+        """Raises KeyError for an unknown flag."""
         return self._values[name]
 
     def update(self, name: str, value: str) -> None:
@@ -39,7 +39,8 @@ def devices() -> list[str]:
     )
     if fraction and old:
         raise ValueError(
-            "XLA_CLIENT_MEM_FRACTION is specified together with XLA_PYTHON_CLIENT_MEM_FRACTION. Remove the latter one, it is deprecated."
+            "XLA_CLIENT_MEM_FRACTION is specified together with XLA_PYTHON_CLIENT_MEM_FRACTION. "
+            "Remove the latter one, it is deprecated."
         )
     if not options:
         options.update(

@@ -1,6 +1,6 @@
-"""Stands for PyTorch on the played driver: the functions that sharing a GPU depends on, with the
-documented behaviour of its caching allocator. Tensors are runs of one byte value; that is enough to
-see whether memory came back right.
+"""Replaces PyTorch on the fake driver: the functions on which GPU sharing depends, with the
+documented behaviour of its caching allocator. A tensor repeats one byte, which suffices to check
+restored memory.
 """
 
 from __future__ import annotations
@@ -9,5 +9,5 @@ from torch import cuda
 from torch._tensors import Tensor, empty, full, zeros
 from torch.cuda.memory import OutOfMemoryError
 
-__version__ = "2.9.0+played"
+__version__ = "2.9.0+fake"
 __all__ = ["OutOfMemoryError", "Tensor", "cuda", "empty", "full", "zeros"]

@@ -8,14 +8,14 @@ __all__ = ["Tensor", "empty", "full", "zeros"]
 
 
 class Tensor:
-    """`count` bytes; freed memory goes back to the allocator's cache."""
+    """`count` bytes; freed memory returns to the cache of the allocator."""
 
     def __init__(self, count: int, device: str) -> None:
         from torch import cuda
 
         kind, _, number = device.partition(":")
         if kind != "cuda":
-            raise ValueError(f"only cuda is played, got {device!r}")
+            raise ValueError(f"only cuda is supported, got {device!r}")
         cuda._lazy_init()
         self.allocator = memory.allocator(int(number) if number else cuda.current_device())
         self.block = self.allocator.take(count)
@@ -27,12 +27,12 @@ class Tensor:
             self.allocator.give(block)
 
     def fill_(self, value: int) -> Tensor:
-        """In place, as PyTorch's."""
+        """In place, like PyTorch."""
         self.allocator.gpu.write(self.block.pointer, bytes([value]) * min(self.count, 4096))
         return self
 
     def values(self) -> set[int]:
-        """Which bytes it holds, read back from the device."""
+        """Its distinct bytes, read from the device."""
         return set(self.allocator.gpu.read(self.block.pointer, min(self.count, 4096)))
 
 

@@ -1,4 +1,4 @@
-"""The pool: freed blocks are kept; a limit is asked before each new block; freeing frees the
+"""The pool: it keeps freed blocks, and checks its limit for each new block; freeing frees the
 current device's only.
 """
 
@@ -33,7 +33,8 @@ class _DevicePool:
             self.free_all()
         if self.limit and self.total + size > self.limit:
             raise OutOfMemoryError(
-                f"Out of memory allocating {size:,} bytes (allocated so far: {self.total:,} bytes, limit set to: {self.limit:,} bytes)."
+                f"Out of memory allocating {size:,} bytes (allocated so far: {self.total:,} bytes, "
+                f"limit set to: {self.limit:,} bytes)."
             )
         try:
             pointer = self.gpu.alloc(size)
@@ -53,13 +54,13 @@ class _DevicePool:
 
 
 class MemoryPool:
-    """Of all devices; each call is about the current one."""
+    """The pools of all devices; calls use that of the current one."""
 
     def __init__(self) -> None:
         self._pools: dict[int, _DevicePool] = {}
 
     def here(self) -> _DevicePool:
-        """Of the current device."""
+        """The pool of the current device."""
         ordinal = runtime.getDevice()
         if ordinal not in self._pools:
             self._pools[ordinal] = _DevicePool(ordinal)
@@ -75,11 +76,11 @@ class MemoryPool:
         return self.here().limit
 
     def total_bytes(self) -> int:
-        """In use and kept."""
+        """In use and cached."""
         return self.here().total
 
     def free_all_blocks(self) -> None:
-        """What is kept."""
+        """Cached."""
         self.here().free_all()
 
 
@@ -96,5 +97,5 @@ class ndarray:  # noqa: N801 - CuPy's name
             self._pool.free.setdefault(self._size, []).append(self._pointer)
 
     def values(self) -> set[int]:
-        """Which bytes it holds, read back from the device."""
+        """Its distinct bytes, read from the device."""
         return set(self._pool.gpu.read(self._pointer, min(self._count, 4096)))

@@ -1,5 +1,5 @@
-"""The caching allocator: freed blocks are kept, and its fraction is asked before each new segment,
-not before each tensor.
+"""The caching allocator: it keeps freed blocks, and checks its fraction for each new segment, not
+for each tensor.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ __all__ = [
 ]
 
 SEGMENT = 2 << 20
-"""Sizes are rounded up to this."""
+"""Unit of sizes."""
 
 
 class OutOfMemoryError(RuntimeError):
     """`torch.OutOfMemoryError`."""
+
+
+def _gib(size: float) -> str:
+    return f"{size / (1 << 30):.2f}"
 
 
 @dataclass
@@ -34,7 +38,7 @@ class _Block:
 
 
 class _Allocator:
-    """Of one device."""
+    """Memory of one device."""
 
     def __init__(self, ordinal: int) -> None:
         self.gpu = Gpu(ordinal)
@@ -60,9 +64,10 @@ class _Allocator:
         if block is None:
             left, total = self.gpu.memory()
             raise OutOfMemoryError(
-                f"CUDA out of memory. Tried to allocate {size / (1 << 30):.2f} GiB. GPU {self.ordinal} has a total capacity of "
-                f"{total / (1 << 30):.2f} GiB of which {left / (1 << 30):.2f} GiB is free. {self.fraction * total / (1 << 30):.2f} GiB allowed; "
-                f"this process has {self.reserved / (1 << 30):.2f} GiB in use by PyTorch."
+                f"CUDA out of memory. Tried to allocate {_gib(size)} GiB. "
+                f"GPU {self.ordinal} has a total capacity of {_gib(total)} GiB "
+                f"of which {_gib(left)} GiB is free. {_gib(self.fraction * total)} GiB allowed; "
+                f"this process has {_gib(self.reserved)} GiB in use by PyTorch."
             )
         self.allocated += size
         return block
@@ -95,7 +100,7 @@ _allocators: dict[int, _Allocator] = {}
 
 
 def allocator(ordinal: int) -> _Allocator:
-    """Made when it is first used: that is when its device gets a context."""
+    """Created by the first use, together with the context of the device."""
     if ordinal not in _allocators:
         _allocators[ordinal] = _Allocator(ordinal)
     return _allocators[ordinal]
@@ -108,7 +113,7 @@ def _ordinal(device: Any) -> int:
 
 
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
-    """Initialises CUDA, as the real one does."""
+    """Initialises CUDA, like PyTorch."""
     from torch import cuda
 
     cuda._lazy_init()
@@ -120,7 +125,7 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
 
 
 def get_per_process_memory_fraction(device: Any = None) -> float:
-    """Rounded to whole bytes, as the real one."""
+    """Rounded to whole bytes, like PyTorch."""
     from torch import cuda
 
     cuda._lazy_init()
@@ -130,7 +135,7 @@ def get_per_process_memory_fraction(device: Any = None) -> float:
 
 
 def empty_cache() -> None:
-    """Nothing happens before CUDA is initialised."""
+    """No effect before CUDA is initialised."""
     from torch import cuda
 
     if cuda.is_initialized():
