@@ -29,6 +29,7 @@ __all__ = [
     "FromServer",
     "KernelActionRequest",
     "KernelDevice",
+    "KernelEnding",
     "KernelGone",
     "KernelEvent",
     "KernelHello",
@@ -260,6 +261,14 @@ class KernelLaunched(Tagged, frozen=True, kw_only=True, tag="kernel_launched"):
     pid: int
 
 
+class KernelEnding(Tagged, frozen=True, kw_only=True, tag="kernel_ending"):
+    """The Jupyter server is about to end the kernel's process: its user shuts it down or restarts
+    it, so the loss of its GPU memory is no error.
+    """
+
+    kernel_id: str
+
+
 class KernelGone(Tagged, frozen=True, kw_only=True, tag="kernel_gone"):
     """The kernel has ended, according to its server. `restarting`: it will be launched again with
     the same id.
@@ -289,6 +298,7 @@ FromServer = (
     ServerHello
     | RegisterKernel
     | KernelLaunched
+    | KernelEnding
     | KernelGone
     | KernelRequestState
     | KernelActionRequest

@@ -142,6 +142,18 @@ class GpuShareProvisioner(LocalProvisioner):
         if service is not None and signum == signal.SIGINT:
             service.lifecycle.interrupted(self.kernel_id)
 
+    async def shutdown_requested(self, restart: bool = False) -> None:
+        self._report_ending()
+        await super().shutdown_requested(restart=restart)
+
+    async def terminate(self, restart: bool = False) -> None:
+        self._report_ending()
+        await super().terminate(restart=restart)
+
+    async def kill(self, restart: bool = False) -> None:
+        self._report_ending()
+        await super().kill(restart=restart)
+
     async def cleanup(self, restart: bool = False) -> None:
         await super().cleanup(restart=restart)
         service = self._service()
@@ -153,6 +165,12 @@ class GpuShareProvisioner(LocalProvisioner):
             service.lifecycle.ended(self.kernel_id)
 
     # ---- parts
+
+    def _report_ending(self) -> None:
+        service = self._service()
+        # After a crash, Jupyter's restarter kills a process that has ended.
+        if service is not None and self.process is not None and self.process.poll() is None:
+            service.lifecycle.ending(self.kernel_id)
 
     def _service(self) -> GpuShareService | None:
         """The server's services, found through the parents of the kernel manager.

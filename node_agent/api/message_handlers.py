@@ -20,6 +20,7 @@ from jupyter_gpushare.messages import (
     KernelAction,
     KernelActionDone,
     KernelActionRequest,
+    KernelEnding,
     KernelGone,
     KernelHello,
     KernelLaunched,
@@ -229,13 +230,16 @@ class MessageHandlers:
                 self._tasks.spawn(self._act_for_server(server, kernel, body))
             case RelayedResponse():
                 self._relay.response(server, body)
-            case KernelLaunched() | KernelGone() | KernelRequestState():
+            case KernelLaunched() | KernelEnding() | KernelGone() | KernelRequestState():
                 self._kernel_message(server, uid, body)
             case _:
                 pass  # a second hello
 
     def _kernel_message(
-        self, server: str, uid: int, body: KernelLaunched | KernelGone | KernelRequestState
+        self,
+        server: str,
+        uid: int,
+        body: KernelLaunched | KernelEnding | KernelGone | KernelRequestState,
     ) -> None:
         kernel = self._own_kernel(body.kernel_id, uid)
         if kernel is None:
@@ -244,6 +248,8 @@ class MessageHandlers:
         match body:
             case KernelLaunched():
                 self._lifecycle.launched(body)
+            case KernelEnding():
+                kernel.process.end_requested = True
             case KernelGone():
                 self._lifecycle.gone(body)
             case KernelRequestState():

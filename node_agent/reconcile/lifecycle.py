@@ -216,7 +216,8 @@ class KernelLifecycle:
         if process.main != ident:
             return
         node, lost = self._node, kernel.memory.used_mib + kernel.memory.saved_mib
-        expected = process.killing or process.relaunched or kernel.is_command
+        announced = process.killing or process.relaunched or process.end_requested
+        expected = announced or kernel.is_command
         if lost and not expected:
             node.record_event(kernel, "lost", node.text.lost(lost))
         kernel.process_exited(node.clock())

@@ -41,6 +41,8 @@ class KernelProcess:
     """Since when there is no process; None while it lives or was never launched."""
     starting: bool = False
     """Its server is about to launch it."""
+    end_requested: bool = False
+    """Its user shuts it down or restarts it."""
     ending: bool = False
     killing: bool = False
     unrestorable: str = ""
@@ -62,7 +64,7 @@ class KernelProcess:
     def started(self, now: int, *, relaunched: bool) -> None:
         """A new process: nothing that happened to an older one counts for it."""
         self.launched_at, self.relaunched = now, relaunched
-        self.killing, self.unrestorable = False, ""
+        self.killing, self.unrestorable, self.end_requested = False, "", False
 
     def exited(self, now: int) -> None:
         """The process is gone; a later one replaces it."""

@@ -15,7 +15,13 @@ from typing import Final
 import msgspec
 
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
-from jupyter_gpushare.messages import KernelGone, KernelLaunched, KernelRequestState, RegisterKernel
+from jupyter_gpushare.messages import (
+    KernelEnding,
+    KernelGone,
+    KernelLaunched,
+    KernelRequestState,
+    RegisterKernel,
+)
 
 from ..clients.agent_client import AgentClient
 from ..clients.startup import StartupState
@@ -138,6 +144,10 @@ class KernelLaunches:
             request=self._request(launched.registration.kernel_id),
         )
         self._agent.send(message)
+
+    def ending(self, kernel_id: str) -> None:
+        """Jupyter is about to end the kernel's process."""
+        self._agent.send(KernelEnding(kernel_id=kernel_id))
 
     def restarting(self, kernel_id: str) -> None:
         """The kernel's process has ended; it is launched again at once."""

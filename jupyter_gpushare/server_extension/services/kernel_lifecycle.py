@@ -68,6 +68,10 @@ class KernelLifecycle:
         with contextlib.suppress(GpuShareError):
             await self._requests.act(kernel_id, "resume")
 
+    def ending(self, kernel_id: str) -> None:
+        """Jupyter is about to end the kernel's process, for a shutdown or a restart."""
+        self._launches.ending(kernel_id)
+
     def restarting(self, kernel_id: str) -> None:
         """The kernel's process has ended; it is launched again at once."""
         self._launches.restarting(kernel_id)

@@ -1,0 +1,48 @@
+"""A kernel that Jupyter shuts down or restarts loses its GPU memory, and that is no error."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.messages import KernelEnding, KernelGone
+from tests.agent.simulated_node import GIB, World, play
+
+HALF = 40 * GIB
+
+
+async def kernel_with_memory(world: World):
+    a = await world.server.launch("a")
+    world.scheduler.grant("a", gpu=0, request=HALF)
+    await a.run("bufs.append(simgpu.alloc('1GiB'))")
+    return a
+
+
+@pytest.mark.parametrize("requested", [True, False], ids=["requested", "crash"])
+def test_only_an_unrequested_end_reports_lost_memory(requested: bool):
+    async def story():
+        async with World() as world:
+            a = await kernel_with_memory(world)
+            if requested:
+                world.server.send(KernelEnding(kernel_id="a"))
+            await a.end()
+            await world.until(lambda: world.record("a").process.main is None, "it has ended")
+            assert ("lost" in world.server.kinds("a")) is not requested
+
+    play(story())
+
+
+def test_a_crash_after_a_requested_restart_reports_lost_memory():
+    async def story():
+        async with World() as world:
+            a = await kernel_with_memory(world)
+            world.server.send(KernelEnding(kernel_id="a"))
+            await a.end()
+            world.server.send(KernelGone(kernel_id="a", restarting=True))
+            await world.until(lambda: world.record("a").process.main is None, "it has ended")
+            again = await world.server.launch("a")
+            await world.attached("a")
+            await again.run("bufs.append(simgpu.alloc('1GiB'))")
+            await again.end()
+            await world.until(lambda: "lost" in world.server.kinds("a"), "the crash is reported")
+
+    play(story())
