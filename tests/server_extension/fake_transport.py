@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,18 +20,23 @@ class FakeTransport:
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self.calls: list[tuple[str, str, bytes | None]] = []
+        self.before_answer: Callable[[], Awaitable[None]] = self._at_once
 
     async def call(
         self, verb: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> tuple[int, str, bytes]:
         self.calls.append((verb, path, body))
         try:
+            await self.before_answer()
             return 200, "application/json", encode(self._answer(verb, path, body))
         except GpuShareError as error:
             detail = ErrorDetail(code=error.code, message=error.message)
             if error.field:
                 detail = ErrorDetail(code=error.code, message=error.message, field=error.field)
             return error.status_hint, "application/json", encode(ErrorBody(error=detail))
+
+    async def _at_once(self) -> None:
+        pass
 
     @asynccontextmanager
     async def connect(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Wire]:

@@ -94,7 +94,8 @@ class Setup:
         agent = AgentClient("/nowhere", LOG)
         agent.welcome = ServerWelcome(node="n", simulated=True, tiers=[], kernels=[])
         agent.connected.set()
-        client = SchedulerClient(FakeTransport(self.scheduler))
+        self.transport = FakeTransport(self.scheduler)
+        client = SchedulerClient(self.transport)
         workloads = WorkloadClient(client, agent, StartupState(), LOG, user=None)
         self.submitter = Submitter(self.registry, workloads, LOG, changed=lambda kernel_ids: None)
 
@@ -269,3 +270,41 @@ async def test_the_complete_state_without_the_change():
     old = setup.scheduler.workloads[setup.kernel.workload]
     setup.registry.apply_frame(state(9, old))
     assert (setup.kernel.state, setup.kernel.pending_change) == ("granted", None)
+
+
+@in_event_loop
+async def test_a_change_that_is_released_before_its_answer_is_ended():
+    setup = Setup()
+    await setup.request(HALF)
+    arrived, answer = asyncio.Event(), asyncio.Event()
+    setup.transport.before_answer = lambda: delay(arrived, answer)
+    request = asyncio.create_task(setup.request(WHOLE))
+    await arrived.wait()
+    setup.transport.before_answer = no_delay
+    await setup.submitter.release("k")
+    answer.set()
+    await request
+    await setup.until(lambda: not setup.scheduler.workloads)
+    assert (setup.kernel.state, setup.kernel.pending_change) == ("detached", None)
+
+
+@in_event_loop
+async def test_a_refused_change_after_one_without_answer_leaves_no_change():
+    setup = Setup()
+    await setup.request(HALF)
+    setup.scheduler.error = Unavailable("no answer")
+    with pytest.raises(Unavailable):
+        await setup.request(DOUBLE)
+    setup.scheduler.error = Conflict("over the limit")
+    with pytest.raises(Conflict):
+        await setup.request(WHOLE)
+    assert setup.kernel.pending_change is None
+
+
+async def delay(arrived: asyncio.Event, answer: asyncio.Event) -> None:
+    arrived.set()
+    await answer.wait()
+
+
+async def no_delay() -> None:
+    """Answers arrive at once."""

@@ -46,6 +46,11 @@ class KernelRegistry:
         """
         return self._entries[kernel_id]
 
+    def has_workload(self, kernel_id: str, workload_id: str) -> bool:
+        """Whether this is the workload of the kernel's request or requested change."""
+        entry = self._entries.get(kernel_id)
+        return entry is not None and entry.has_workload(workload_id)
+
     def view(self, kernel_id: str) -> Kernel:
         """The whole of one kernel."""
         return kernel_view(self._entries[kernel_id], self._releasable)

@@ -20,13 +20,13 @@ from jupyter_gpushare.messages import (
     ReasonBody,
     WhatIfAnswer,
     WorkloadRequest,
-    WorkloadView,
     stamp,
 )
 
-from ..kernels.kernel_entry import KernelEntry, RequestedChange, lease_of
+from ..kernels.kernel_entry import KernelEntry
 from ..kernels.kernel_registry import KernelRegistry
 from ..kernels.request import checked, same
+from .share_changes import ShareChanges
 from .workload_client import WorkloadClient, retry_backoff
 
 __all__ = ["Submitter"]
@@ -51,6 +51,7 @@ class Submitter:
         self._registry, self._workloads, self._log = registry, workloads, log
         self._changed = changed
         self._submissions = BackgroundTasks(log)
+        self._share_changes = ShareChanges(registry, workloads, self._submissions, changed=changed)
         self._submitting: dict[str, asyncio.Task[None]] = {}
         self._noted: dict[str, KernelRequest] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -69,11 +70,11 @@ class Submitter:
             entry = self._registry.entry(kernel_id)
             before, current = entry.request, entry.workload
             if current is not None and before is not None and same(before, request):
-                self._cancel_change(entry)
+                self._share_changes.cancel(entry)
             elif entry.change is not None and same(entry.change.request, request):
                 pass  # already pending
             elif current is not None:
-                await self._replace(entry, current.id, request)
+                await self._share_changes.request(entry, current.id, request)
             else:
                 await self._submit_first(entry, request)
             return before
@@ -91,57 +92,6 @@ class Submitter:
         finally:
             if unanswered is not None:  # it may have arrived without its answer
                 self._workloads.end_later(unanswered)
-
-    async def _replace(self, entry: KernelEntry, current_id: str, request: KernelRequest) -> None:
-        """Submit a request that replaces the current workload when it is granted."""
-        kernel_id, earlier = entry.kernel_id, entry.change
-        wanted = await self._workloads.new(kernel_id, entry.name, request, replaces=current_id)
-        # Set before the answer: the stream may report the grant first.
-        self._registry.set_change(kernel_id, RequestedChange(request, wanted.id))
-        try:
-            answer = await self._workloads.submit(wanted)
-        except (Unavailable, asyncio.CancelledError):
-            # It may have arrived without its answer.
-            self._submissions.spawn(self._withdraw(kernel_id, wanted.id))
-            raise
-        except GpuShareError:
-            self._registry.set_change(kernel_id, earlier)
-            raise
-        self._answered(kernel_id, wanted.id, answer)
-
-    def _answered(self, kernel_id: str, workload_id: str, answer: WorkloadView) -> None:
-        if kernel_id in self._registry:
-            self._changed(self._registry.apply_workload(answer))
-        else:
-            self._workloads.end_later(workload_id)
-
-    def _cancel_change(self, entry: KernelEntry) -> None:
-        if entry.change is not None:
-            self._workloads.end_later(entry.change.workload_id)
-            self._changed(self._registry.set_change(entry.kernel_id, None))
-
-    async def _withdraw(self, kernel_id: str, workload_id: str) -> None:
-        """Cancel a change whose submission was not answered, unless it was granted."""
-        backoff = retry_backoff()
-        while self._is_change(kernel_id, workload_id):
-            try:
-                answer = await self._workloads.get(workload_id)
-                if answer is not None and lease_of(answer) is not None:
-                    self._changed(self._registry.apply_workload(answer))
-                    return
-                await self._workloads.end(workload_id)
-            except GpuShareError:
-                await backoff.sleep()
-            else:
-                if self._is_change(kernel_id, workload_id):
-                    self._changed(self._registry.set_change(kernel_id, None))
-                return
-
-    def _is_change(self, kernel_id: str, workload_id: str) -> bool:
-        if kernel_id not in self._registry:
-            return False
-        change = self._registry.entry(kernel_id).change
-        return change is not None and change.workload_id == workload_id
 
     async def release(self, kernel_id: str) -> None:
         """Release the share: acknowledged at once, ended in the background."""
