@@ -96,9 +96,9 @@ def access() -> str:
     """The page of permissions: the tables of `scheduler/auth/permissions.py`."""
     head = (
         "Which callers may use a route of the scheduler, and which workloads they reach through"
-        " it. `own`: the caller's own workloads; for a server, those of the users on whose behalf it"
-        " may make requests (of every user, for a token without users); for an agent, its node. `yes`:"
-        " the route shows or changes no user's workloads, or is the same for all callers. A person"
+        " it. `own`: the caller's own workloads; for a server, those of the users on whose behalf"
+        " it may make requests (of every user, for a token without users); for an agent, its node."
+        " `yes`: the route shows or changes no user's workloads, or is the same for all callers. A person"
         " listed under `admins` in the policy is an admin. `waiting` and `nodes` count all"
         " workloads; the table says which of them are named."
     )

@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import fcntl
-import itertools
-import os
+import random
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 __all__ = ["add_unix_user", "free_port", "remove_unix_user"]
 
-FIRST_PORT, PORTS_PER_WORKER = 20_000, 1_000
+PORTS = range(20_000, 30_000)
 """Below the ephemeral ports of Linux (32768 and up), so that no outgoing connection takes one."""
+RESERVATIONS = Path(tempfile.gettempdir()) / "gpushare-tests-ports"
 LOCK = Path(tempfile.gettempdir()) / "gpushare-tests-users.lock"
 
-_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_start = FIRST_PORT + _worker % 10 * PORTS_PER_WORKER
-_candidates = itertools.cycle(range(_start, _start + PORTS_PER_WORKER))
+_candidates = iter(random.sample(PORTS, len(PORTS)))
+_reserved: list[TextIO] = []
+"""Locked files; the operating system releases the locks when the process ends."""
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on; no two workers get the same one."""
+    """A port of 127.0.0.1 that is not in use, reserved for this process: no other test process
+    gets the same one.
+    """
+    RESERVATIONS.mkdir(exist_ok=True)
     for port in _candidates:
-        with socket.socket() as probe:
-            try:
+        file = (RESERVATIONS / str(port)).open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("unreachable: the ports are tried in a cycle")
+        except OSError:
+            file.close()
+            continue
+        _reserved.append(file)
+        return port
+    raise AssertionError("all ports are in use")
 
 
 def add_unix_user(name: str, *options: str) -> None:
