@@ -61,9 +61,9 @@ class Agent:
             self.node, self.socket_server, self.reconciler, self.lifecycle, self.mover
         )
         self.session = SchedulerSession(self.node, self.leases, link_factory)
-        self.batch = BatchRunner(self.node, self.lifecycle)
         self.journal = AgentJournal(config.state_dir / "agent.journal.json")
-        self.usage = UsageSampler(self.node, keep=lambda: self.journal.write(self.node))
+        self.batch = BatchRunner(self.node, self.lifecycle, self._keep)
+        self.usage = UsageSampler(self.node, self._keep)
         self.session.on_log = self.batch.acknowledged
         self.session.on_usage = self.usage.acknowledged
         self._tasks = BackgroundTasks(log, level=logging.CRITICAL)
@@ -131,6 +131,7 @@ class Agent:
         was_running = len(self._tasks) > 0
         await self.socket_server.stop()
         await self._tasks.close()
+        await self.batch.close()
         await self.handlers.close()
         await self.mover.close()
         await self.lifecycle.close()
@@ -152,6 +153,9 @@ class Agent:
             count += 1
             if count % SAMPLES_PER_REPORT == 0:
                 self.usage.report()
+
+    def _keep(self) -> None:
+        self.journal.write(self.node)
 
     async def _write_journal(self) -> None:
         while True:

@@ -3,6 +3,10 @@
 A command is a tenant like a kernel: it has a record, a process tree and GPUs, and the reclaim
 ladder knows it as a tenant that always runs. This file holds what differs: the agent starts it,
 sends SIGTERM before it is killed, and starts it again when it was killed to make room.
+
+The agent may die at any moment. So the journal has the marker of a launch before its process
+exists, and the process id before the command runs; and it has the end of a command before its files
+are removed. A record without a lease is removed only when no process of its launch is left.
 """
 
 from __future__ import annotations
@@ -10,21 +14,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pwd
 import secrets
-import shutil
 import signal
-import subprocess
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.messages import LeaseBody, LogAcknowledged, LogChunk, stamp
 
 from ..state.kernel_record import KernelRecord
-from ..state.node import NodeRuntime
+from ..state.node import NodeRuntime, log
 from ..state.wall_clock import wall_ms
 from ..system.processes import ProcessId, process_at
-from .command_run import CommandRun, command_dirs
-from .command_start import command_user, is_agent_user, spawn_command, start_error
+from .command_run import CommandRun, command_dirs, remove_files
+from .command_start import Launcher, command_user, is_agent_user, spawn_launcher
 from .lifecycle import KernelLifecycle
 
 __all__ = ["BatchRunner"]
@@ -40,24 +46,32 @@ STOP_MS: Final = 5_000
 CANNOT_RUN: Final = 126
 """Exit status of a command that could not be started, as in a shell."""
 KILLED: Final = 137
+MIN_LOG_BYTES: Final = 2**20
 
 
 class BatchRunner:
-    """The commands of one node. `step` is called a few times a second and never blocks."""
+    """The commands of one node. `step` is called a few times a second and never blocks. `keep`
+    writes the journal.
+    """
 
-    def __init__(self, node: NodeRuntime, lifecycle: KernelLifecycle) -> None:
-        self._node, self._lifecycle = node, lifecycle
+    def __init__(
+        self, node: NodeRuntime, lifecycle: KernelLifecycle, keep: Callable[[], None]
+    ) -> None:
+        self._node, self._lifecycle, self._keep = node, lifecycle, keep
         self._runs: dict[str, CommandRun] = {}
-        self._children: set[int] = set()
-        """Pids that this process has to reap."""
-        self._orphans: set[str] = set()
-        """Leases whose commands an earlier agent was ending."""
+        self._clearing: set[str] = set()
+        """Records whose processes are being ended."""
+        self._tasks = BackgroundTasks(log)
 
     async def run(self) -> None:
         """Run forever."""
         while True:
             self.step(self._node.clock())
             await asyncio.sleep(STEP_S)
+
+    async def close(self) -> None:
+        """Follow commands no longer; they continue."""
+        await self._tasks.close()
 
     def acknowledged(self, body: LogAcknowledged) -> None:
         """The scheduler has stored a log up to here."""
@@ -68,37 +82,30 @@ class BatchRunner:
 
     def step(self, now: int) -> None:
         """Start, follow and end commands."""
+        self._reap()
         for kernel in list(self._node.kernels.values()):
             lease = kernel.lease
             if lease is None:
-                self._end_orphan(kernel)
+                self._remove_ended(kernel)
             elif lease.command is not None and lease.id not in self._runs:
                 self._begin(kernel, lease)
         for run in list(self._runs.values()):
             self._follow(run, now)
-        self._reap()
+        self._bound_logs()
 
     # ---- follow ----------------------------------------------------------------------------------
 
     def _begin(self, kernel: KernelRecord, lease: LeaseBody) -> None:
         run, kernel.registration.language = self._new_run(lease), "command"
         assignment = kernel.assignment
-        if run.log_file.exists():  # an earlier agent started it, and it may be over since
-            self._runs[lease.id] = run
+        if kernel.process.main is not None or run.started_file.exists():
+            self._runs[lease.id] = run  # an earlier agent started it, and it may be over since
+        elif kernel.process.launch:
+            self._clear(kernel)  # what is left of a launch that never ran, or was killed
         elif assignment.active_lease is None or assignment.evicted:
             return  # never started: there is nothing to end
         elif assignment.attached or not lease.planned_gpus:
             self._start(kernel, lease)
-
-    def _end_orphan(self, kernel: KernelRecord) -> None:
-        """A command that was stopping when an earlier agent ended; its lease is gone."""
-        kernel_id, process = kernel.kernel_id, kernel.process
-        is_command = kernel.registration.language == "command" and process.main is not None
-        if is_command and kernel_id not in self._runs and kernel_id not in self._orphans:
-            self._orphans.add(kernel_id)
-            self._lifecycle.end_processes(kernel)
-            for folder in command_dirs(self._node.config.state_dir, kernel_id):
-                shutil.rmtree(folder, ignore_errors=True)
 
     def _follow(self, run: CommandRun, now: int) -> None:
         kernel = self._node.kernels.get(run.lease.id)
@@ -121,14 +128,25 @@ class BatchRunner:
         """Its process is gone, without a request of the agent."""
         code = run.exit_code()
         if code is None and self._was_killed(run, kernel):
-            self._restart(run, kernel)
+            text = "The command was stopped to make room and starts again from the beginning."
+            self._restart(run, kernel, text)
+            return
+        if code is None and not run.pid and not run.started_file.exists():
+            self._restart(run, kernel)  # an earlier agent died before the command ran
             return
         run.over_at = now if run.over_at is None else run.over_at
         self._send_log(run, now)
         if run.acknowledged < run.log_size() and now - run.over_at < FLUSH_MS:
             return
-        message = "" if code is not None else "Its processes were killed from outside."
-        self._end(run, KILLED if code is None else code, message)
+        if code is None:
+            self._end(run, KILLED, _unknown_end(run))
+        else:
+            self._end(run, code, self._start_error(run) if code == CANNOT_RUN else "")
+
+    def _start_error(self, run: CommandRun) -> str:
+        """A command may exit with 126 itself; then there is no reason."""
+        problem, name = run.error(), self._node.config.node
+        return f"The command could not be started on node {name}: {problem}." if problem else ""
 
     @staticmethod
     def _was_killed(run: CommandRun, kernel: KernelRecord) -> bool:
@@ -136,20 +154,22 @@ class BatchRunner:
         events = kernel.published.events
         return any(event.kind == "killed" and event.time >= run.begun for event in events)
 
-    def _restart(self, run: CommandRun, kernel: KernelRecord) -> None:
+    def _restart(self, run: CommandRun, kernel: KernelRecord, text: str = "") -> None:
         """It starts again as soon as it is attached again."""
-        text = "The command was stopped to make room and starts again from the beginning."
-        self._node.record_event(kernel, "reattached", text)
+        if text:
+            self._node.record_event(kernel, "reattached", text)
         self._forget(run)
         kernel.process.gone_at, kernel.process.relaunched = None, False
+        self._node.dirty = True
         self._node.wake()
 
     def _end(self, run: CommandRun, code: int, message: str) -> None:
         node = self._node
         node.release_lease(run.lease.id, ended=True, message=message, exit_code=code)
-        kernel = node.kernels.pop(run.lease.id, None)
+        kernel = node.kernels.get(run.lease.id)
         if kernel is not None:
-            self._lifecycle.remove_command(kernel)
+            kernel.drop_lease()
+        self._keep()  # before the files are gone: without them, the command would run again
         self._forget(run)
         node.wake()
 
@@ -168,6 +188,34 @@ class BatchRunner:
         self._runs.pop(run.lease.id, None)
         run.remove_files()
 
+    # ---- remove ----------------------------------------------------------------------------------
+
+    def _remove_ended(self, kernel: KernelRecord) -> None:
+        """Its lease is over, and no run follows it any more."""
+        registration = kernel.registration
+        is_command = registration.language == "command" and not registration.registered
+        if is_command and kernel.kernel_id not in self._runs:
+            self._clear(kernel)
+
+    def _clear(self, kernel: KernelRecord) -> None:
+        if kernel.kernel_id not in self._clearing:
+            self._clearing.add(kernel.kernel_id)
+            self._tasks.spawn(self._end_launch(kernel))
+
+    async def _end_launch(self, kernel: KernelRecord) -> None:
+        """End all processes of its launch. The record of an ended lease is removed after that."""
+        try:
+            if not await self._lifecycle.end_launch(kernel):
+                return  # tried again at the next step
+        finally:
+            self._clearing.discard(kernel.kernel_id)
+        kernel.process.launch, kernel.process.cgroup = "", ""
+        if kernel.lease is None:
+            remove_files(*command_dirs(self._node.config.state_dir, kernel.kernel_id))
+            self._node.kernels.pop(kernel.kernel_id, None)
+        self._node.dirty = True
+        self._node.wake()
+
     # ---- start -----------------------------------------------------------------------------------
 
     def _new_run(self, lease: LeaseBody) -> CommandRun:
@@ -177,32 +225,57 @@ class BatchRunner:
         return CommandRun(lease, folder, (users_folder if is_theirs else folder) / "status")
 
     def _start(self, kernel: KernelRecord, lease: LeaseBody) -> None:
-        assert lease.command is not None
-        node = self._node
-        run = self._runs[lease.id] = self._new_run(lease)
+        node, run = self._node, self._new_run(lease)
         run.begun = stamp(wall_ms())
+        run.remove_files()
         try:
             user = command_user(lease.user, node.config.run_commands)
-            kernel.registration.user, kernel.registration.name = lease.user, lease.name
-            kernel.registration.uid = os.geteuid() if user is None else user.pw_uid
-            kernel.process.launch = f"batch.{secrets.token_hex(8)}"
-            pod = {"GPUSHARE_WORKLOAD": lease.workload, "GPUSHARE_POD": lease.pod}
-            environment = pod | self._lifecycle.prepare(kernel)
-            pid = spawn_command(run, lease.command, environment, user)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self._end(run, CANNOT_RUN, start_error(error, lease.command, node.config.node))
+            environment = self._prepare(kernel, lease, user)
+            self._keep()
+            if node.dirty:
+                return  # the journal cannot be written: tried again at the next step
+            assert lease.command is not None
+            launcher = spawn_launcher(run, lease.command, environment, user)
+        except (OSError, ValueError) as error:
+            problem = f"The command could not be started on node {node.config.node}: {error}."
+            self._end(run, CANNOT_RUN, problem)
             return
-        self._children.add(pid)
-        self._lifecycle.watch(kernel, process_at(pid) or ProcessId(pid, 0))
-        kernel.process.launched_at = node.clock()
+        self._launch(run, kernel, launcher)
+
+    def _prepare(
+        self, kernel: KernelRecord, lease: LeaseBody, user: pwd.struct_passwd | None
+    ) -> dict[str, str]:
+        """Note whose it is and how its processes are marked; returns its environment."""
+        registration = kernel.registration
+        registration.user, registration.name = lease.user, lease.name
+        registration.uid = os.geteuid() if user is None else user.pw_uid
+        kernel.process.launch = f"batch.{secrets.token_hex(8)}"
+        pod = {"GPUSHARE_WORKLOAD": lease.workload, "GPUSHARE_POD": lease.pod}
+        self._node.dirty = True
+        return pod | self._lifecycle.prepare(kernel)
+
+    def _launch(self, run: CommandRun, kernel: KernelRecord, launcher: Launcher) -> None:
+        """The launcher runs: the journal gets its process id, then it may become the command."""
+        node = self._node
+        run.pid = launcher.pid
+        try:
+            ident = process_at(launcher.pid) or ProcessId(launcher.pid, 0)
+            self._lifecycle.watch(kernel, ident)
+            kernel.process.launched_at = node.clock()
+            self._runs[run.lease.id] = run
+            self._keep()
+            launcher.go()
+        finally:
+            launcher.close()
         node.record_event(kernel, "attached", f"Running on {node.config.node}.")
 
     def _reap(self) -> None:
-        for pid in list(self._children):
-            with contextlib.suppress(ChildProcessError):
-                if os.waitpid(pid, os.WNOHANG) == (0, 0):
-                    continue
-            self._children.discard(pid)
+        """Collect how the shells of commands ended."""
+        for run in self._runs.values():
+            if run.pid and run.wait_status is None:
+                with contextlib.suppress(ChildProcessError):
+                    pid, status = os.waitpid(run.pid, os.WNOHANG)
+                    run.wait_status = status if pid else None
 
     # ---- output ----------------------------------------------------------------------------------
 
@@ -217,6 +290,27 @@ class BatchRunner:
         text = data.decode(errors="replace")
         chunk = LogChunk(lease=run.lease.id, start=start, stop=start + len(data), text=text)
         run.sent_at = now if self._node.ports.to_scheduler(chunk) else None
+
+    def _bound_logs(self) -> None:
+        """Every log has a limit, and the logs of one user have one together."""
+        config = self._node.config
+        counts = Counter(run.lease.user for run in self._runs.values())
+        for run in self._runs.values():
+            share = (config.user_logs_mib << 20) // counts[run.lease.user]
+            run.bound_log(max(MIN_LOG_BYTES, min(config.command_log_mib << 20, share)))
+
+
+def _unknown_end(run: CommandRun) -> str:
+    """What is known of a command that left no exit status."""
+    if not run.pid:
+        return (
+            "The command ended while the node agent was not running, without an exit status: "
+            "its processes were killed."
+        )
+    if run.wait_status is not None and os.WIFSIGNALED(run.wait_status):
+        name = signal.Signals(os.WTERMSIG(run.wait_status)).name
+        return f"The processes of the command were killed from outside ({name})."
+    return "The processes of the command were killed from outside."
 
 
 def _terminate(kernel: KernelRecord) -> bool:

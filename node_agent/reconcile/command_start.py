@@ -1,18 +1,47 @@
-"""Starts the process of a command, as the user who submitted it."""
+"""Starts the process of a command, as the user who submitted it (see `system.run_as`)."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pwd
 import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, Final
 
 from jupyter_gpushare.messages import CommandRequest
 
+from ..system import run_as
+from ..system.processes import MARKER
+from ..system.run_as import CommandSpec
+from ..system.user_limits import user_limits
 from .command_run import SHELL, USERS_DIR, CommandRun
 
-__all__ = ["command_user", "is_agent_user", "spawn_command", "start_error"]
+__all__ = ["Launcher", "command_user", "is_agent_user", "spawn_launcher"]
+
+LAUNCHER: Final = (sys.executable, "-I", "-S", str(Path(run_as.__file__).resolve()))
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """A process that waits to become the command. Without `go` it exits when it is closed, or when
+    the agent dies.
+    """
+
+    pid: int
+    _pipe: int
+
+    def go(self) -> None:
+        """Run the command."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._pipe, b"g")
+
+    def close(self) -> None:
+        """Nothing more will be said to it."""
+        os.close(self._pipe)
 
 
 def is_agent_user(user: str) -> bool:
@@ -39,15 +68,54 @@ def command_user(user: str, mode: str) -> pwd.struct_passwd | None:
     )
 
 
-def spawn_command(
+def spawn_launcher(
     run: CommandRun,
     command: CommandRequest,
     environment: dict[str, str],
     user: pwd.struct_passwd | None,
-) -> int:
-    """Start it; returns the pid of its shell."""
+) -> Launcher:
+    """Start a launcher. `environment` has the marker of the launch. Raises OSError, ValueError."""
     _make_dirs(run, user)
+    spec = _spec(run, command, environment, user)
+    reading, writing = os.pipe()
+    try:
+        with _memory_file(spec) as spec_file, run.open_log() as output:
+            child = subprocess.Popen(
+                [*LAUNCHER, str(reading), str(spec_file.fileno())],
+                cwd="/",
+                env={MARKER: environment[MARKER]},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(reading, spec_file.fileno()),
+            )
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+    # it may outlive the agent, and `Popen` would complain: from here on it is reaped by its pid
+    child.returncode = 0
+    return Launcher(child.pid, writing)
+
+
+def _memory_file(spec: CommandSpec) -> BinaryIO:
+    """The specification where only this process and its child can read it."""
+    file = os.fdopen(os.memfd_create("gpushare-command"), "w+b")
+    file.write(json.dumps(spec).encode())
+    file.flush()
+    return file
+
+
+def _spec(
+    run: CommandRun,
+    command: CommandRequest,
+    environment: dict[str, str],
+    user: pwd.struct_passwd | None,
+) -> CommandSpec:
     account = user or pwd.getpwuid(os.geteuid())
+    groups = os.getgrouplist(account.pw_name, account.pw_gid)
     basics = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": account.pw_dir,
@@ -55,23 +123,19 @@ def spawn_command(
         "LOGNAME": account.pw_name,
         "LANG": "C.UTF-8",
     }
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    with os.fdopen(os.open(run.log_file, flags, 0o600), "wb") as output:
-        child = subprocess.Popen(
-            ["/bin/sh", "-c", SHELL, str(run.status_file), *command.argv],
-            cwd=command.cwd or account.pw_dir,
-            env=basics | command.env | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            user=None if user is None else user.pw_uid,
-            group=None if user is None else user.pw_gid,
-            extra_groups=None if user is None else os.getgrouplist(user.pw_name, user.pw_gid),
-        )
-    # it may outlive the agent, and `Popen` would complain: from here on it is reaped by its pid
-    child.returncode = 0
-    return child.pid
+    return CommandSpec(
+        uid=None if user is None else user.pw_uid,
+        gid=account.pw_gid,
+        groups=groups,
+        limits={} if user is None else user_limits(account, groups),
+        cwd=command.cwd or account.pw_dir,
+        env=basics | command.env | environment,
+        shell=SHELL,
+        argv=list(command.argv),
+        started_file=str(run.started_file),
+        status_file=str(run.status_file),
+        error_file=str(run.error_file),
+    )
 
 
 def _make_dirs(run: CommandRun, user: pwd.struct_passwd | None) -> None:
@@ -80,11 +144,3 @@ def _make_dirs(run: CommandRun, user: pwd.struct_passwd | None) -> None:
         USERS_DIR.mkdir(mode=0o711, exist_ok=True)
         run.status_file.parent.mkdir(mode=0o700, exist_ok=True)
         os.chown(run.status_file.parent, user.pw_uid, user.pw_gid)
-
-
-def start_error(error: Exception, command: CommandRequest, node: str) -> str:
-    """For the person who submitted it."""
-    is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
-    if is_missing and command.cwd and not Path(command.cwd).is_dir():
-        return f"The command could not be started: node {node} has no directory {command.cwd}."
-    return f"The command could not be started on node {node}: {error}."

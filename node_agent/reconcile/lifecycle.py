@@ -186,18 +186,18 @@ class KernelLifecycle:
         """Kill all of its processes; its record follows what happens."""
         self._tasks.spawn(self._kill_late(kernel, kernel.process.main, 0))
 
-    def remove_command(self, kernel: KernelRecord) -> None:
-        """Its command is over and its record removed: kill what it left running, remove its
-        cgroup.
-        """
+    async def end_launch(self, kernel: KernelRecord) -> bool:
+        """End all processes of a command's launch and remove its cgroup; False if some are left."""
         kernel.process.stop_watching()
-        self._tasks.spawn(self._clear(kernel))
-        self._node.dirty = True
-
-    async def _clear(self, kernel: KernelRecord) -> None:
-        if kernel.process.launch:
-            await self._end_group(kernel)
+        if kernel.process.launch and not await self._end_group(kernel):
+            log.error(
+                "command %s: some of its processes cannot be killed",
+                kernel.kernel_id,
+                extra=kernel.log_fields(),
+            )
+            return False
         await self._process_groups.close_cgroup(kernel.process.cgroup)
+        return True
 
     # ---- end -------------------------------------------------------------------------------------
 

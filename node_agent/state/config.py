@@ -35,6 +35,10 @@ class AgentConfig:
     labels: dict[str, str] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_mib: int = 0
+    command_log_mib: int = 64
+    """Longest output of one command that is kept until the scheduler has stored it."""
+    user_logs_mib: int = 256
+    """The same for all commands of one user together."""
     users: Literal["own", "all"] = "own"
     """Whose kernels and Jupyter servers are served: those of the agent's own user, or of every unix
     user of the machine (needs root).

@@ -141,6 +141,14 @@ class FakeScheduler:
         elif isinstance(body, LogChunk) and self.acknowledges:
             orders.put_nowait(LogAcknowledged(lease=body.lease, stop=body.stop))
 
+    def output(self, lease: str) -> str:
+        """What a command has printed."""
+        text, end = "", 0
+        for body in self.heard:
+            if isinstance(body, LogChunk) and body.lease == lease and body.start >= end:
+                text, end = text + body.text, body.stop
+        return text
+
     def use(self, **rules) -> None:
         import msgspec
 

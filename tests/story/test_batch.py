@@ -101,7 +101,7 @@ async def lab(folder: Path) -> AsyncIterator[Lab]:
         while (
             any(
                 kernel.process.main is not None
-                for kernel in here.house._agent.node.kernels.values()
+                for kernel in here.server._agent.node.kernels.values()
             )
             and time.monotonic() < deadline
         ):
@@ -221,21 +221,21 @@ def test_who_is_cancelled_before_the_command_has_begun_is_asked_when_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The shell around it would take the signal for itself, and start the command afterwards."""
-    from node_agent.reconcile import batch
+    from node_agent.reconcile import command_start
 
-    slow = batch.SHELL.replace('"$@"', f'while [ ! -e {tmp_path}/go ]; do :; done; "$@"', 1)
-    assert slow != batch.SHELL
-    monkeypatch.setattr(batch, "SHELL", slow)
+    slow = command_start.SHELL.replace('"$@"', f'while [ ! -e {tmp_path}/go ]; do :; done; "$@"', 1)
+    assert slow != command_start.SHELL
+    monkeypatch.setattr(command_start, "SHELL", slow)
 
     async def told(here: Lab) -> None:
         await here.submit("trap 'echo asked > asked; exit 0' TERM; while :; do sleep 0.05; done")
         await here.until("w", lambda view: view.state == "running")
-        node, runs = here.house._agent.node, here.house._agent.batch._runs
+        node, runs = here.server._agent.node, here.server._agent.batch._runs
         while not any(kernel.process.main is not None for kernel in node.kernels.values()):
             await asyncio.sleep(0.01)
         await here.client.end("w")
         run = next(iter(runs.values()))
-        while run.stopping is None:
+        while run.kill_at is None:
             await asyncio.sleep(0.01)
         (tmp_path / "go").touch()
         assert await here.file("asked") == "asked\n"
@@ -356,7 +356,9 @@ def test_a_command_that_was_cancelled_does_not_outlive_a_restart_of_its_agent(tm
         while is_alive(pid):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
-        assert not [*(tmp_path / "state").rglob("batch/*")]
+        while [*(tmp_path / "state").rglob("batch/*")]:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
 
     story(tmp_path, told)
 
