@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from jupyter_gpushare.core.model.amounts import MILLI, UNLIMITED
 from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.labels import check_label_key, check_label_value
 from jupyter_gpushare.core.model.units import (
     duration_text,
     exact_gpu,
@@ -32,6 +33,8 @@ __all__ = [
     "GpusOrUnlimited",
     "Grace",
     "Id",
+    "LabelKey",
+    "LabelValue",
     "Name",
     "Notice",
     "Text",
@@ -98,6 +101,20 @@ def _id(value: object) -> object:
             f"must be a name of 1 to {MOST_NAME} printable characters, got {str(text)[:80]!r}"
         )
     return text
+
+
+def _label(check: Callable[[str], None]) -> BeforeValidator:
+    def validate(value: object) -> str:
+        text = _text(value)
+        if not isinstance(text, str):
+            raise refused(f"must be text, got {text!r}")
+        try:
+            check(text)
+        except InvalidInput as error:
+            raise refused(error.message) from None
+        return text
+
+    return BeforeValidator(validate)
 
 
 def _age(value: object, *, what: str) -> int:
@@ -173,4 +190,7 @@ Victims = Annotated[
 Name = Annotated[str, BeforeValidator(_name)]
 Id = Annotated[str, BeforeValidator(_id)]
 Text = Annotated[str, BeforeValidator(_text)]
+LabelKey = Annotated[str, _label(check_label_key)]
+"""A label key as in Kubernetes, such as `topology.kubernetes.io/zone`."""
+LabelValue = Annotated[str, _label(check_label_value)]
 Whole = Annotated[int, Field(strict=True, ge=-1_000_000_000, le=1_000_000_000)]

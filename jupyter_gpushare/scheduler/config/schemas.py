@@ -31,8 +31,9 @@ from .fields import (
     Duration,
     GpusOrUnlimited,
     Grace,
+    LabelKey,
+    LabelValue,
     Name,
-    Text,
     Victims,
     Weight,
     Whole,
@@ -116,8 +117,8 @@ class QueueQuotaSchema(StrictSchema):
 class NodeLabelSchema(StrictSchema):
     """The node label that puts a node into a pool."""
 
-    key: Text
-    value: Text
+    key: LabelKey
+    value: LabelValue
 
 
 class PlacementSchema(StrictSchema):
@@ -148,7 +149,7 @@ class TopologySchema(StrictSchema):
     """
 
     name: Name
-    levels: list[Name] | None = None
+    levels: list[LabelKey] | None = None
 
     def to_core(self) -> Topology:
         """The topology. Only for one with levels."""

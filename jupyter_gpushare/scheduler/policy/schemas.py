@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from ..config.fields import Duration, Name, Notice, Whole, refused
+from ..config.fields import Duration, Id, Name, Notice, Whole, refused
 from ..config.schemas import (
     BaseNodePoolSchema,
     OptionsSchema,
@@ -32,7 +32,7 @@ def _member(name: str) -> str:
     return name
 
 
-Member = Annotated[Name, AfterValidator(_member)]
+Member = Annotated[Id, AfterValidator(_member)]
 
 
 class NodePoolSchema(BaseNodePoolSchema):

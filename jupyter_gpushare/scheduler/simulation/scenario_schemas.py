@@ -16,7 +16,20 @@ from jupyter_gpushare.core.model.model import (
     TopologyConstraint,
 )
 
-from ..config.fields import Age, Bytes, Cores, Duration, Gpus, Id, Name, Text, Whole, refused
+from ..config.fields import (
+    Age,
+    Bytes,
+    Cores,
+    Duration,
+    Gpus,
+    Id,
+    LabelKey,
+    LabelValue,
+    Name,
+    Text,
+    Whole,
+    refused,
+)
 from ..config.schemas import (
     BaseNodePoolSchema,
     OptionsSchema,
@@ -71,22 +84,22 @@ class ScenarioProjectSchema(ScenarioQueueSchema):
 
     department: Name | None = None
     node_pools: list[Name] = []
-    members: list[Name] = []
+    members: list[Id] = []
 
 
 class TaintSchema(StrictSchema):
     """A taint as Kubernetes has it."""
 
-    key: Text
-    value: Text = ""
+    key: LabelKey
+    value: LabelValue = ""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
 
 
 class TolerationSchema(StrictSchema):
     """A toleration of a taint. Without a value it tolerates every value."""
 
-    key: Text
-    value: Text = ""
+    key: LabelKey
+    value: LabelValue = ""
 
 
 class NodeSchema(StrictSchema):
@@ -102,7 +115,7 @@ class NodeSchema(StrictSchema):
     ready: bool = True
     unhealthy: list[Whole] = []
     reasons: list[Text] = []
-    labels: dict[str, Text] = {}
+    labels: dict[LabelKey, LabelValue] = {}
     taints: list[TaintSchema] = []
     mig: dict[str, Annotated[int, Field(strict=True, ge=0, le=10_000)]] = {}
 
@@ -111,8 +124,8 @@ class PodTopologySchema(StrictSchema):
     """A topology constraint."""
 
     name: Name
-    required: Name | None = None
-    preferred: Name | None = None
+    required: LabelKey | None = None
+    preferred: LabelKey | None = None
 
     def to_core(self) -> TopologyConstraint:
         """The constraint."""
@@ -124,8 +137,8 @@ class AffinitySchema(StrictSchema):
     `topology`.
     """
 
-    topology: Text
-    match: dict[str, Text] = {}
+    topology: LabelKey
+    match: dict[LabelKey, LabelValue] = {}
 
     def to_core(self) -> Affinity:
         """The rule."""
@@ -167,10 +180,10 @@ class PodSchema(StrictSchema):
     nominated: Name | None = None
     group: Name | None = None
     priority: Whole | None = None
-    node_selector: dict[str, Text] = {}
+    node_selector: dict[LabelKey, LabelValue] = {}
     node_affinity: list[Name] = []
     tolerations: list[TolerationSchema] = []
-    pod_labels: dict[str, Text] = {}
+    pod_labels: dict[LabelKey, LabelValue] = {}
     pod_affinity: AffinitySchema | None = None
     pod_anti_affinity: AffinitySchema | None = None
 
