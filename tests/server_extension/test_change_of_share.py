@@ -16,6 +16,7 @@ from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import Conflict, NotFound, Unavailable
 from jupyter_gpushare.messages import (
     Ended,
+    ErrorDetail,
     KernelRequest,
     PodView,
     ServerWelcome,
@@ -24,6 +25,7 @@ from jupyter_gpushare.messages import (
     WorkloadRequest,
     WorkloadView,
     decode,
+    error_of,
 )
 from jupyter_gpushare.server_extension.clients.agent_client import AgentClient
 from jupyter_gpushare.server_extension.clients.startup import StartupState
@@ -113,10 +115,10 @@ class Setup:
                 await asyncio.sleep(0.01)
 
 
-def in_event_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
+def in_event_loop(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
     @functools.wraps(test)
-    def run() -> None:
-        asyncio.run(test())
+    def run(**arguments: object) -> None:
+        asyncio.run(test(**arguments))
 
     return run
 
@@ -299,6 +301,21 @@ async def test_a_refused_change_after_one_without_answer_leaves_no_change():
     with pytest.raises(Conflict):
         await setup.request(WHOLE)
     assert setup.kernel.pending_change is None
+
+
+@in_event_loop
+@pytest.mark.parametrize(
+    ("code", "shown"), [("NeverFits", "NeverFits"), ("conflict", "InvalidRequest")]
+)
+async def test_a_kernelspecs_request_that_is_refused_shows_the_schedulers_code(code, shown):
+    setup = Setup()
+    setup.scheduler.error = error_of(ErrorDetail(code=code, message="the largest node has 2"), 409)
+    setup.submitter.note("k", KernelRequest(gpu=3))
+    setup.submitter.submit_noted("k")
+    await setup.until(lambda: setup.kernel.state == "detached")
+    reason = setup.kernel.reason
+    assert (reason.code, reason.message) == (shown, "the largest node has 2")
+    assert setup.registry.request_state("k").refuses == "the largest node has 2"
 
 
 async def delay(arrived: asyncio.Event, answer: asyncio.Event) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
+from jupyter_gpushare.core.model.reason import ReasonCode
 from jupyter_gpushare.messages import (
     Event,
     KernelRequest,
@@ -234,5 +235,7 @@ class Submitter:
 
 def _reason_code(error: GpuShareError) -> str:
     """A code of the closed set of reasons."""
+    if error.code in set(ReasonCode):
+        return error.code
     codes = {"project": "UnknownProject", "node_pools": "UnknownPool"}
     return codes.get(error.field or "", "InvalidRequest")
