@@ -69,12 +69,12 @@ class CellHandlers:
 
     def _show_pending(self, kernel: KernelRecord) -> None:
         """The state of its request at the scheduler."""
-        outlook, text = kernel.outlook, self._node.text
-        if outlook is not None and not outlook.pending:
+        state, text = kernel.request_state, self._node.text
+        if state is not None and not state.pending:
             self._reconciler.cells.show_wait(kernel, text.waits_to_attach())
             return
-        reason = outlook.reason.message if outlook and outlook.reason else ""
-        expected = outlook.expected_wait.message if outlook and outlook.expected_wait else ""
+        reason = state.reason.message if state and state.reason else ""
+        expected = state.expected_wait.message if state and state.expected_wait else ""
         self._reconciler.cells.show_wait(kernel, text.waits_for_grant(reason, expected))
 
     def request_changed(self, kernel: KernelRecord, refusal: str) -> None:

@@ -269,9 +269,9 @@ class MessageHandlers:
         self._node.ports.to_server(server, answer)
 
     def _request_state(self, kernel: KernelRecord, body: KernelRequestState) -> None:
-        if kernel.outlook == body:
+        if kernel.request_state == body:
             return
-        kernel.outlook, self._node.dirty = body, True
+        kernel.request_state, self._node.dirty = body, True
         if not kernel.wants_gpu():
             kernel.gate.gave_up = False
         self._cells.request_changed(kernel, body.refuses)

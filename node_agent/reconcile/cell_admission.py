@@ -42,8 +42,8 @@ class CellAdmission:
 
     def show_wait(self, kernel: KernelRecord, text: str) -> None:
         """Send every waiting cell why it waits, where the text is new."""
-        outlook = kernel.outlook if kernel.lease is None else None
-        reason, position = (outlook.reason, outlook.position) if outlook else (None, None)
+        state = kernel.request_state if kernel.lease is None else None
+        reason, position = (state.reason, state.position) if state else (None, None)
         for request in kernel.gate.waiting.values():
             if request.text != text:
                 request.text = text

@@ -82,7 +82,7 @@ class KernelLifecycle:
         registration.name = body.name or registration.name
         registration.user = body.user or registration.user
         registration.registered = True
-        kernel.outlook = body.request or kernel.outlook
+        kernel.request_state = body.request or kernel.request_state
         kernel.process.ending, kernel.published.key = False, None
         self._node.dirty = True
 

@@ -41,7 +41,7 @@ class _JournalKernel(Struct, kw_only=True):
     user: str = ""
     language: str = "python"
     wants_gpu: bool = False
-    """Only in files of version 0.1.0: since then it is part of `outlook`."""
+    """Only in files of version 0.1.0: since then it is part of `request_state`."""
     registered: bool = False
     uid: int | None = None
     server: str = ""
@@ -51,7 +51,7 @@ class _JournalKernel(Struct, kw_only=True):
     pid: int | None = None
     start: int | None = None
     ever_connected: bool = False
-    outlook: KernelRequestState | None = None
+    request_state: KernelRequestState | None = field(default=None, name="outlook")
     lease: LeaseBody | None = None
     assigned_gpus: list[int] = field(default_factory=list, name="home")
     current_gpus: list[int] = field(default_factory=list, name="site")
@@ -150,7 +150,7 @@ def _entry(kernel: KernelRecord) -> _JournalKernel:
         pid=process.main.pid if process.main else None,
         start=process.main.start if process.main else None,
         ever_connected=kernel.gate.ever_connected,
-        outlook=kernel.outlook,
+        request_state=kernel.request_state,
         lease=assignment.lease,
         assigned_gpus=list(assignment.assigned_gpus),
         current_gpus=list(assignment.current_gpus),
@@ -178,9 +178,9 @@ def _restored(node: NodeRuntime, entry: _JournalKernel) -> KernelRecord:
         token=entry.token,
     )
     kernel.process.launch, kernel.process.cgroup = entry.launch, entry.cgroup
-    kernel.gate.ever_connected, kernel.outlook = entry.ever_connected, entry.outlook
-    if entry.outlook is None and entry.wants_gpu:
-        kernel.outlook = KernelRequestState(kernel_id=entry.kernel_id, pending=True)
+    kernel.gate.ever_connected, kernel.request_state = entry.ever_connected, entry.request_state
+    if entry.request_state is None and entry.wants_gpu:
+        kernel.request_state = KernelRequestState(kernel_id=entry.kernel_id, pending=True)
     kernel.assignment = GpuAssignment(
         lease=entry.lease,
         lease_revoked=entry.lease_revoked,

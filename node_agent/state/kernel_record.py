@@ -47,7 +47,7 @@ class KernelRecord:
     registration: Registration = field(default_factory=Registration)
     process: KernelProcess = field(default_factory=KernelProcess)
     gate: CellRequests = field(default_factory=CellRequests)
-    outlook: KernelRequestState | None = None
+    request_state: KernelRequestState | None = None
     """The state of its request at the scheduler, as its server reports it."""
     assignment: GpuAssignment = field(default_factory=GpuAssignment)
     memory: KernelMemory = field(default_factory=KernelMemory)
@@ -95,9 +95,9 @@ class KernelRecord:
         """Whether it asked for a GPU: its cells wait for the lease, also while the scheduler's
         grant is on its way.
         """
-        if self.outlook is None:
+        if self.request_state is None:
             return False
-        return self.outlook.pending or self.outlook.request != Share()
+        return self.request_state.pending or self.request_state.request != Share()
 
     def is_stranded(self) -> bool:
         """Whether it has to move to other GPUs and its memory cannot: saving it would only delay

@@ -83,7 +83,7 @@ def kernel_view(kernel: KernelRecord, node: NodeFacts) -> Kernel:
 def _request_state(kernel: KernelRecord) -> KernelRequestState:
     """The server's report, or the lease where that is newer than the report."""
     lease = kernel.assignment.active_lease
-    state = kernel.outlook or KernelRequestState(kernel_id=kernel.kernel_id, pending=False)
+    state = kernel.request_state or KernelRequestState(kernel_id=kernel.kernel_id, pending=False)
     if not state.name:
         state = structs.replace(state, name=kernel.registration.name)
     if lease is None or (state.workload == lease.workload and not state.pending):

@@ -137,7 +137,7 @@ def _key(kernel: KernelRecord) -> tuple[object, ...]:
         kernel.process.killing,
         bool(kernel.gate.running),
         kernel.gate.text,
-        kernel.outlook,
+        kernel.request_state,
         kernel.preferences.pinned,
         kernel.notice,
         kernel.idle.stamp,

@@ -360,7 +360,7 @@ class FakeServer:
         await self.kernels[kernel_id].end()
         await self.launch(kernel_id)
 
-    def outlook(self, kernel_id: str, pending: bool, **more) -> None:
+    def report_request(self, kernel_id: str, pending: bool, **more) -> None:
         self.send(KernelRequestState(kernel_id=kernel_id, pending=pending, **more))
 
     def kinds(self, kernel_id: str) -> list[str]:

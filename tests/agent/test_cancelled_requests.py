@@ -13,7 +13,7 @@ HALF = 40 * GIB
 async def waiting_cell(world: World):
     """A kernel with a cell that waits for a GPU, and the position of its output."""
     a = await world.server.launch("a")
-    world.server.outlook("a", True, request=Share(gpu=0.5))
+    world.server.report_request("a", True, request=Share(gpu=0.5))
     mark = a.start("result = 1")
     await a.hear("waits", mark)
     return a, mark
@@ -30,7 +30,7 @@ def test_a_cancelled_request_refuses_its_waiting_cells():
     async def story():
         async with World() as world:
             a, mark = await waiting_cell(world)
-            world.server.outlook("a", False)
+            world.server.report_request("a", False)
             error = (await a.hear("error", mark))["error"]
             assert "refused: the request for a GPU was cancelled" in error
             assert (await a.run("result = 2"))["result"] == 2, "later cells run without a GPU"
@@ -42,7 +42,7 @@ def test_a_request_that_was_cancelled_by_a_rule_refuses_with_its_reason():
     async def story():
         async with World() as world:
             a, mark = await waiting_cell(world)
-            world.server.outlook("a", False, refuses="The request waited for 1 h.")
+            world.server.report_request("a", False, refuses="The request waited for 1 h.")
             assert "refused: The request waited for 1 h." in (await a.hear("error", mark))["error"]
 
     play(story())
@@ -81,7 +81,7 @@ def test_without_a_waiting_cell_later_cells_run_without_a_gpu():
     async def story():
         async with World() as world:
             a = await world.server.launch("a")
-            world.server.outlook("a", True, request=Share(gpu=0.5))
+            world.server.report_request("a", True, request=Share(gpu=0.5))
             assert (await act(world, "run-without-gpu")).error is None
             assert (await a.run("result = 1"))["result"] == 1
 

@@ -188,7 +188,7 @@ def test_two_whole_gpus_for_one_kernel():
             world.scheduler.grant("half", gpu=0, request=HALF)
             await half.run("bufs.append(simgpu.alloc('20GiB')); bufs[0].fill(1)")
             world.scheduler.end("half")
-            world.server.outlook("half", False)
+            world.server.report_request("half", False)
             a = await world.server.launch("a")
             world.scheduler.grant("a", gpu=(0, 1), request=WHOLE)
             code = "bufs += [simgpu.alloc('80GiB', device=d) for d in (0, 1)]; [b.fill(i) for i, b in enumerate(bufs)]"

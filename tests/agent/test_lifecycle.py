@@ -246,7 +246,7 @@ def test_a_plan_without_a_lease_takes_it_back_and_keeps_what_was_on_the_gpu():
             world.scheduler.grant("a", gpu=0, request=HALF)
             await a.run("bufs.append(simgpu.alloc('10GiB')); bufs[0].fill(2)")
             world.scheduler.end("a")
-            world.server.outlook("a", False)
+            world.server.report_request("a", False)
             await world.until(
                 lambda: world.used()[0] == 0 and world.record("a").lease is None, "taken back"
             )
@@ -290,7 +290,7 @@ def test_a_share_that_is_changed_while_a_cell_runs_breaks_nothing_in_it():
             a = await world.server.launch("a")
             world.scheduler.grant("a", gpu=0, request=HALF)
             await world.attached("a")
-            world.server.outlook("a", True, request=Share(gpu=1.0))
+            world.server.report_request("a", True, request=Share(gpu=1.0))
             turns, stop = world.state_dir / "turns", world.state_dir / "stop"
             mark = a.start(
                 f"import pathlib\nturns, stop = pathlib.Path({str(turns)!r}), pathlib.Path({str(stop)!r})\n"
@@ -307,7 +307,7 @@ def test_a_share_that_is_changed_while_a_cell_runs_breaks_nothing_in_it():
             await world.attached("a")
             stop.touch()
             assert "SIM-GPU" in (await a.hear("done", mark)).get("result", ""), a.said[mark:]
-            world.server.outlook("a", False)
+            world.server.report_request("a", False)
             world.scheduler.end("a")
             await world.until(lambda: "a" not in world.devices.attached(), "given back")
 

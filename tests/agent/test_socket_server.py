@@ -162,7 +162,9 @@ def test_a_pending_kernel_waits_and_is_told_why_and_where_in_the_queue():
             reason = ReasonBody(
                 code="WaitingForQuota", message="Project vision uses its whole quota."
             )
-            world.server.outlook("a", True, request=Share(gpu=0.5), reason=reason, position=2)
+            world.server.report_request(
+                "a", True, request=Share(gpu=0.5), reason=reason, position=2
+            )
             mark = a.start("result = simgpu.memory_info()[1]")
             said = await a.hear("waits", mark)
             while "quota" not in said["waits"]:
@@ -171,7 +173,7 @@ def test_a_pending_kernel_waits_and_is_told_why_and_where_in_the_queue():
                 lambda: "quota" in (world.server.reported["a"].cell_waits or ""),
                 "the sidebar says it too",
             )
-            world.server.outlook("a", False, request=Share(gpu=0.5))
+            world.server.report_request("a", False, request=Share(gpu=0.5))
             await asyncio.sleep(0.1)
             assert not any("done" in body for body in a.said[mark:]), (
                 "the grant is on its way: the cell must not run without its GPU"
@@ -189,7 +191,7 @@ def test_a_kernel_that_asked_for_nothing_runs_at_once_and_simgpu_names_the_way_t
     async def story():
         async with World() as world:
             a = await world.server.launch("a")
-            world.server.outlook("a", False)
+            world.server.report_request("a", False)
             assert "%gpu request" in (await a.run("simgpu.alloc('1GiB')"))["error"]
 
     play(story())

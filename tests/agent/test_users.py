@@ -168,7 +168,7 @@ def test_each_hears_of_their_own_and_acts_on_their_own(people: People):
             )
             assert (await a.run("result = 1"))["result"] == 1
             assert box.record("a").registration.uid == people.alice.pw_uid
-            assert box.record("a").outlook.refuses == ""
+            assert box.record("a").request_state.refuses == ""
             assert set(box.his.reported) == {"b", "b2"}
 
     play(story())
