@@ -165,6 +165,8 @@ class WhatIfAnswer(Body, frozen=True, kw_only=True):
     expected_wait: ExpectedWait | None = None
     """The expected wait; null: it would start now."""
     alternatives: list[Alternative] = field(default_factory=list)
+    refused: bool = False
+    """The request can never start: without `queue_anyway` it would be refused."""
 
 
 class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

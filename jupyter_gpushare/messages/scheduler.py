@@ -117,12 +117,14 @@ class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The command that every pod runs; null: the client runs its own process (a kernel)."""
     user: str | None = None
     """The user for whom a server or an admin submits; null: the caller."""
+    queue_anyway: bool = False
+    """Accept a request that can never start with the present nodes, limits and quotas. Otherwise it
+    is refused with 409 and the code `NeverFits`, `OverLimit` or `NonPreemptibleOverQuota`.
+    """
     replaces: str | None = None
     """Id of a workload of the same user, which keeps its GPUs until this one is granted: it ends in
     the same transaction. One without GPUs ends at once. To cancel both, end both.
     """
-    queue_anyway: bool = False
-    """Queue a request that no node can run now, in place of an error."""
 
 
 class WorkloadName(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -445,6 +445,7 @@ export interface WhatIfAnswer {
   reason: ReasonBody | null;
   expected_wait: ExpectedWait | null;
   alternatives: Alternative[];
+  refused: boolean;
 }
 
 /** One workload. */

@@ -40,7 +40,7 @@ class FakeAgent:
         self.plan: m.Plan | None = None
         self.orders: list[m.ToAgent] = []
         self.changed = asyncio.Condition()
-        self.tally = UsageOutbox()
+        self.usage_outbox = UsageOutbox()
         self.used = 0
         """ms that it ever booked as held, by whatever lease."""
 
@@ -66,15 +66,20 @@ class FakeAgent:
     def use(self) -> None:
         """A ms of everything that it holds."""
         for lease in self.holds:
-            self.tally.row(lease).held_ms += 1
+            self.usage_outbox.row(lease).held_ms += 1
             self.used += 1
 
     async def report(self, link: AgentLink) -> None:
         """What was used and not taken yet."""
-        self.tally.begin()
-        if rows := self.tally.under_way():
+        self.usage_outbox.begin()
+        if rows := self.usage_outbox.in_flight():
             await link.send(
-                m.UsageReport(since_ms=1, life=self.tally.life, number=self.tally.number, rows=rows)
+                m.UsageReport(
+                    since_ms=1,
+                    life=self.usage_outbox.life,
+                    number=self.usage_outbox.number,
+                    rows=rows,
+                )
             )
 
     async def until_taken(
@@ -82,7 +87,7 @@ class FakeAgent:
     ) -> None:
         """Everything that was used is on the scheduler's disk."""
         async with asyncio.timeout(timeout_s):
-            while self.tally.sent or self.tally.rows:
+            while self.usage_outbox.sent or self.usage_outbox.rows:
                 await self.report(link)
                 await client.usage()  # who asks makes it write: no need to wait for a tick
                 await asyncio.sleep(0.01)
@@ -109,7 +114,7 @@ class FakeAgent:
                 case m.LeaseRevoked(lease=id_):
                     self.holds.pop(id_, None)
                 case m.UsageAcknowledged(life=life, number=number):
-                    self.tally.taken(life, number)
+                    self.usage_outbox.acknowledged(life, number)
             await self._seen()
 
     async def _seen(self) -> None:

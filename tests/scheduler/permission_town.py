@@ -62,6 +62,7 @@ class Town:
                     project=project,
                     user=user,
                     pods=pods,
+                    queue_anyway=True,
                 )
                 await self.running.admin.submit(request)
         await agent.until(lambda: len(agent.holds) == len(PROJECTS))

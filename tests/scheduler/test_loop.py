@@ -174,7 +174,7 @@ def test_queue_changes_are_published_in_batches(tmp_path: Path):
     bench = Bench(tmp_path, policy)
     waiting = [f"w{i:04}" for i in range(600)]
     for id_ in waiting:
-        bench.ask(id_, project="none")
+        bench.ask(id_, project="none", queue_anyway=True)
     bench.loop.turn(is_tick=False)
     bench.listener.told()
     bench.ask("a", project="one")
@@ -196,11 +196,11 @@ def test_a_position_in_a_long_queue_is_counted_before_it_is_published(tmp_path: 
     """A grant among many pending workloads counts no positions; publishing and queries do."""
     bench = Bench(tmp_path, LIMITED)
     for i in range(600):
-        bench.ask(f"w{i:04}", project="none")
+        bench.ask(f"w{i:04}", project="none", queue_anyway=True)
     bench.loop.turn(is_tick=False)
     assert bench.service.unit_of_work.records["w0599"].position is None
     assert bench.service.queries.workload(ADMIN, "w0599").queue_position == 600
-    bench.ask("w9999", project="none")
+    bench.ask("w9999", project="none", queue_anyway=True)
     bench.loop.turn(is_tick=False)
     assert bench.service.unit_of_work.records["w9999"].position is None
     for _ in bench.service.pending_status.publish_changes():

@@ -238,8 +238,8 @@ def test_a_quota_lowered_under_use_is_reclaimed_fairly_by_those_who_have_it_now(
                 ]
                 with pytest.raises(NotAllowed):
                     await running.of("alice").check_policy(m.PolicyText(text=LOWERED))
-                running.scheduler.loop.policy_file.write_text(LOWERED)
-                running.scheduler.loop.reload_policy(force=True)
+                running.server.loop.policy_file.write_text(LOWERED)
+                running.server.loop.reload_policy(force=True)
                 await asyncio.sleep(0)
                 assert len(agent.holds) == 2, "a lowered quota alone takes nothing"
                 await admin.submit(asking("mine", 1, project="language"))

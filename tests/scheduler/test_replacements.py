@@ -203,7 +203,7 @@ def test_others_in_the_project_do_not_get_the_quota_of_the_old_share(tmp_path: P
     scheduler.ask("other", 2, project="q")
     scheduler.service.end(ALICE, "other")
     scheduler.ask("old", 0.5, project="p")
-    scheduler.ask("new", 2, project="p", replaces="old")
+    scheduler.ask("new", 2, project="p", replaces="old", queue_anyway=True)
     assert scheduler.ask("beyond", 1, project="p").state == "pending"
     assert scheduler.ask("beside", 0.5, project="p").state == "running"
     assert live(scheduler) == {"old": 1, "new": 0, "beyond": 0, "beside": 1}
@@ -272,7 +272,8 @@ def test_never_more_than_capacity_or_limit_and_never_without_a_share(
                 if ended in scheduler.service.unit_of_work.records:
                     scheduler.service.end(ALICE, ended)
                 names[notebook] = f"{notebook}{count}"
-                scheduler.ask(f"{notebook}{count}", gpu, project=project, replaces=old)
+                more = {"project": project, "replaces": old, "queue_anyway": True}
+                scheduler.ask(f"{notebook}{count}", gpu, **more)
             case ("end", str(notebook)):
                 ended = names.get(notebook, "")
                 if ended in scheduler.service.unit_of_work.records:

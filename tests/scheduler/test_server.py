@@ -88,7 +88,8 @@ def test_a_changed_policy_comes_into_force_whole_or_not_at_all(tmp_path: Path):
                 write(POLICY + "colour: blue\n")
                 while not (frame := await anext(frames)).status.policy_problems:
                     pass
-                assert re.search(r"gpushare\.yaml:6: colour: ", frame.status.policy_problems[0])
+                where = rf"gpushare\.yaml:{len(POLICY.splitlines()) + 1}: colour: "
+                assert re.search(where, frame.status.policy_problems[0])
                 with pytest.raises(InvalidInput) as unknown:
                     await running.admin.submit(asking("a", project="sound"))
                 assert unknown.value.field == "project"

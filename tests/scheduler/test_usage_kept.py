@@ -33,8 +33,8 @@ class Agent:
     """
 
     def __init__(self, name: str) -> None:
-        self.node, self.tally, self.leases = node(name), UsageOutbox(), list[str]()
-        self.journal = m.encode(self.tally)
+        self.node, self.usage_outbox, self.leases = node(name), UsageOutbox(), list[str]()
+        self.journal = m.encode(self.usage_outbox)
         self.used = 0
         self.up: deque[m.UsageReport] = deque(maxlen=3)
         """What was under way lately, and may arrive again."""
@@ -43,15 +43,18 @@ class Agent:
     def use(self, dice: random.Random) -> None:
         for lease in self.leases:
             ms = dice.randrange(1000)
-            self.tally.row(lease).held_ms += ms
+            self.usage_outbox.row(lease).held_ms += ms
             self.used += ms
 
     def report(self) -> m.UsageReport:
         """Written down before it leaves."""
-        if self.tally.begin():
-            self.journal = m.encode(self.tally)
+        if self.usage_outbox.begin():
+            self.journal = m.encode(self.usage_outbox)
         said = m.UsageReport(
-            since_ms=1, life=self.tally.life, number=self.tally.number, rows=self.tally.under_way()
+            since_ms=1,
+            life=self.usage_outbox.life,
+            number=self.usage_outbox.number,
+            rows=self.usage_outbox.in_flight(),
         )
         self.up.append(said)
         return said
@@ -59,15 +62,18 @@ class Agent:
     def hears(self) -> None:
         while self.down:
             answer = self.down.popleft()
-            self.tally.taken(answer.life, answer.number)
+            self.usage_outbox.acknowledged(answer.life, answer.number)
 
     def die(self) -> None:
         """kill -9: what was sampled since it last wrote is gone, which is less than one report."""
         self.hears()
-        before, self.tally = self.tally, m.decode(UsageOutbox, self.journal)
-        if (self.tally.number, bool(self.tally.sent)) != (before.number, bool(before.sent)):
+        before, self.usage_outbox = self.usage_outbox, m.decode(UsageOutbox, self.journal)
+        if (self.usage_outbox.number, bool(self.usage_outbox.sent)) != (
+            before.number,
+            bool(before.sent),
+        ):
             assert not before.sent, "only an acknowledgement can be forgotten"
-        self.used -= _ms(before.rows) - _ms(self.tally.rows)
+        self.used -= _ms(before.rows) - _ms(self.usage_outbox.rows)
 
 
 def _ms(rows: dict) -> int:
@@ -163,7 +169,9 @@ def test_nothing_is_lost_and_nothing_is_counted_twice(lab: Lab, seed: int):
             case 9 if dice.random() < 0.5:
                 agent.die()
     lab.settle()
-    assert not any(agent.tally.sent or agent.tally.rows for agent in lab.agents.values())
+    assert not any(
+        agent.usage_outbox.sent or agent.usage_outbox.rows for agent in lab.agents.values()
+    )
     assert used_in(lab.database.url) == used(lab) > 0
 
 
@@ -179,7 +187,7 @@ def test_what_is_acknowledged_is_on_the_disk(lab: Lab):
     assert not agent.down
     lab.service.reports.write_usage()
     assert used_in(lab.database.url) == agent.used
-    assert [(order.life, order.number) for order in agent.down] == [(agent.tally.life, 1)]
+    assert [(order.life, order.number) for order in agent.down] == [(agent.usage_outbox.life, 1)]
     agent.down.clear()  # the answer is lost
     lab.restart()
     lab.say(agent, agent.report())
@@ -194,7 +202,7 @@ def test_what_was_used_before_an_end_that_came_first_is_booked_to_who_used_it(la
     )
     lab.service.run_cycle()
     agent = next(agent for agent in lab.agents.values() if agent.leases)
-    agent.tally.row(agent.leases[0]).held_ms += 3_600_000
+    agent.usage_outbox.row(agent.leases[0]).held_ms += 3_600_000
     lab.service.end(ADMIN, "w")
     lab.say(agent, agent.report())
     [row] = lab.service.queries.usage(ADMIN, "notebook").usage
@@ -205,13 +213,13 @@ def test_a_node_speaks_of_its_own_leases_only_also_of_past_ones(lab: Lab):
     lab.begin_or_end(random.Random(1))
     mine = next(agent for agent in lab.agents.values() if agent.leases)
     other = next(agent for agent in lab.agents.values() if agent is not mine)
-    other.tally.row(mine.leases[0]).held_ms += 5
-    other.tally.row("never@given").held_ms += 5
+    other.usage_outbox.row(mine.leases[0]).held_ms += 5
+    other.usage_outbox.row("never@given").held_ms += 5
     lab.service.end(ADMIN, "w1")
     lab.say(other, other.report())
     lab.service.reports.write_usage()
     other.hears()
-    assert not other.tally.sent, "it is dealt with: saying it again would change nothing"
+    assert not other.usage_outbox.sent, "it is dealt with: saying it again would change nothing"
     assert used_in(lab.database.url) == 0
 
 

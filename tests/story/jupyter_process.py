@@ -45,7 +45,7 @@ SPECS = {
     "bad": {"gpu": "much"},
     "nowhere": {"gpu": 0.5, "project": "nope"},
     "limited": {"gpu": 0.25, "gpu_limit": 0.5},
-    "build": {"gpu": 2.0, "priority_class": "build", "project": "course"},
+    "build": {"gpu": 2.0, "priority_class": "build", "project": "course", "queue_anyway": True},
 }
 
 

@@ -35,10 +35,11 @@ from ..state.audit import audit
 from ..state.nodes import Send
 from ..state.restore import restore
 from ..state.unit_of_work import ChangeListener, UnitOfWork
-from ..state.workload_records import WorkloadRecord, request_text
+from ..state.workload_records import WorkloadRecord, reason_of, request_text
 from ..store.store import Store, WorkloadRow
 from .cordon import Cordons
 from .cycles import CycleRunner
+from .feasibility import Feasibility
 from .metering import UsageMeter
 from .pending_status import PendingStatus
 from .policy_preview import PolicyPreview, lines_of
@@ -72,6 +73,7 @@ class SchedulerService:
         self.reports = AgentReports(unit_of_work)
         self.policy_preview = PolicyPreview(unit_of_work)
         self.cordons = Cordons(unit_of_work)
+        self.feasibility = Feasibility(unit_of_work)
         self.wait_estimates = WaitEstimates(unit_of_work)
         self.pending_status = PendingStatus(unit_of_work, self.wait_estimates)
         self.cycles = CycleRunner(unit_of_work, self.pending_status, self.wait_estimates)
@@ -98,11 +100,12 @@ class SchedulerService:
             return self.pending_status.view(known)
         if self.unit_of_work.store.is_ended(request.id):
             raise Conflict(f"workload {request.id} has ended: use a new id", field="id")
-        workload = self._read(identity, request, user, groups).workload
+        admitted = self._read(identity, request, user, groups)
         self._check_kernel(request, user)
         old, superseded = self._replaced(identity, request, user)
+        self.feasibility.check(admitted)
         request = replace(request, replaces=None if old is None else old.id)
-        record = WorkloadRecord(request, workload, user)
+        record = WorkloadRecord(request, admitted.workload, user)
         self._insert(record, old, superseded)
         return self.pending_status.view(record)
 
@@ -226,14 +229,15 @@ class SchedulerService:
                 instead_of,
             )
 
-        asked, policy = (
-            self._read(identity, request, user, groups).workload,
+        admitted, policy = (
+            self._read(identity, request, user, groups),
             self.unit_of_work.loaded.policy,
         )
+        asked = admitted.workload
         others = [
             pool.name for pool in policy.node_pools if pool.name not in pools_tried(asked, policy)
         ]
-        return what_if_answer(
+        answer = what_if_answer(
             request,
             ask,
             self.unit_of_work.records,
@@ -241,6 +245,12 @@ class SchedulerService:
             others,
             lambda found: self.wait_estimates.for_request(asked, found),
         )
+        impossible = None if answer.starts_now else self.feasibility.impossible(admitted)
+        if impossible is None:
+            return answer
+        if answer.reason is None or answer.reason.code != impossible.code:
+            answer = replace(answer, reason=reason_of(impossible))
+        return replace(answer, refused=not request.queue_anyway)
 
     def _read(
         self, identity: Identity, request: m.WorkloadRequest, user: str, groups: tuple[str, ...]

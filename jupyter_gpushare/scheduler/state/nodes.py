@@ -39,6 +39,8 @@ class NodeRegistry:
 
     def __init__(self, cluster: Cluster, store: Store, loaded: LoadedPolicy) -> None:
         self.cluster, self.store, self.loaded = cluster, store, loaded
+        self.version = 0
+        """Grows with every change of a node that the cluster sees."""
         self._reports: dict[str, m.NodeReport] = {}
         self._sends: dict[str, Send] = {}
         self._silent_since: dict[str, int | None] = {}
@@ -90,8 +92,12 @@ class NodeRegistry:
         return True
 
     def _join(self, report: m.NodeReport) -> None:
-        self.cluster.apply(NodeJoined(self._node(report)))
+        self._apply(report)
         self._reports[report.name] = report
+
+    def _apply(self, report: m.NodeReport) -> None:
+        self.cluster.apply(NodeJoined(self._node(report)))
+        self.version += 1
 
     def connect(self, name: str, send: Send) -> None:
         """This connection speaks for the node from now on; an older one is dropped."""
@@ -150,13 +156,13 @@ class NodeRegistry:
     def rejoin(self, name: str) -> None:
         """Applies the node's current state to the cluster. Ignores unknown nodes."""
         if name in self._reports:
-            self.cluster.apply(NodeJoined(self._node(self._reports[name])))
+            self._apply(self._reports[name])
 
     def use_policy(self, loaded: LoadedPolicy) -> None:
         """Recomputes the pools of all nodes."""
         self.loaded = loaded
         for report in self._reports.values():
-            self.cluster.apply(NodeJoined(self._node(report)))
+            self._apply(report)
 
     # -- properties
 
@@ -189,7 +195,7 @@ class NodeRegistry:
         )
 
     def labels(self, name: str) -> dict[str, str]:
-        """The last report of a node. Raises NotFound."""
+        """The labels of a node. Raises NotFound."""
         return {"kubernetes.io/hostname": name, **self.report(name).labels}
 
     def pool_of(self, labels: Mapping[str, str], loaded: LoadedPolicy | None = None) -> NodePool:
