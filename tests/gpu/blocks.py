@@ -1,6 +1,4 @@
-"""GPU memory whose every page is unlike every other, by the driver's own calls: what is written,
-what must be read again, and how fast.
-"""
+"""GPU memory in which every page is different, by driver calls: filled, compared and copied."""
 
 from __future__ import annotations
 
@@ -35,28 +33,25 @@ again:
   ret;
 }
 """
-"""A kernel that runs for as many nanoseconds as it is told, on one thread: the driver compiles it.
-"""
+"""A kernel that runs for `length` nanoseconds on one thread; the driver compiles it."""
 
 
 class Blocks:
-    """Blocks on GPU 0. A played driver keeps 4 KiB of a block and repeats them: there every page is
-    the same.
-    """
+    """Blocks on GPU 0. The fake driver stores 4 KiB per block, so all pages are equal."""
 
     def __init__(self) -> None:
         self.gpu = Gpu(0)
         self.library = ctypes.CDLL("libcuda.so.1")
-        self.played = "GPUSHARE_FAKE_GPU" in os.environ
+        self.fake = "GPUSHARE_FAKE_GPU" in os.environ
         self.blocks: list[tuple[int, int, int]] = []
-        base = random.Random(7).randbytes(PAGE if self.played else CHUNK)
+        base = random.Random(7).randbytes(PAGE if self.fake else CHUNK)
         self._base = base * (CHUNK // len(base))
         self._wanted, self._found = self._host(CHUNK), self._host(CHUNK)
         ctypes.memmove(self._wanted, self._base, CHUNK)
         self._memcmp = ctypes.CDLL(None).memcmp
 
     def _host(self, size: int) -> Any:
-        """Pinned, where the driver gives it: the fastest way there is."""
+        """Pinned memory if available, for the fastest copies."""
         at = ctypes.c_void_p()
         self.gpu._use_context()
         if (
@@ -67,8 +62,8 @@ class Blocks:
         return ctypes.cast(ctypes.create_string_buffer(size), ctypes.c_void_p)
 
     def _stamp(self, first: int) -> None:
-        """The number of each page into its first eight bytes."""
-        if self.played:
+        """Write the number of each page to its first eight bytes."""
+        if self.fake:
             return
         words = (
             memoryview((ctypes.c_ubyte * CHUNK).from_address(self._wanted.value))
@@ -82,7 +77,7 @@ class Blocks:
         self.gpu._call(name, *args)
 
     def hold(self, size: int) -> None:
-        """Fill `size` bytes, and remember what is in them."""
+        """Allocate and fill `size` bytes."""
         pointer, first = self.gpu.alloc(size), sum(held for _, held, _ in self.blocks) // PAGE
         self.blocks.append((pointer, size, first))
         for at in range(0, size, CHUNK):
@@ -95,11 +90,11 @@ class Blocks:
             )
 
     def take(self, size: int) -> None:
-        """Allocated, and never looked at."""
+        """Allocate without filling."""
         self.gpu.alloc(size)
 
     def check(self) -> bool:
-        """Whether every byte of every block is what was written."""
+        """Whether all bytes of all blocks are unchanged."""
         return all(self._same(*block) for block in self.blocks)
 
     def _same(self, pointer: int, size: int, first: int) -> bool:
@@ -115,7 +110,7 @@ class Blocks:
         return True
 
     def copy(self, size: int) -> tuple[float, float]:
-        """GB/s from the host to the device and back, the best of five."""
+        """GB/s to the device and back, the best of five."""
         pointer, host = self.gpu.alloc(size), self._host(size)
         ctypes.memset(host, 1, size)
         up = self._best(
@@ -141,7 +136,7 @@ class Blocks:
         return best
 
     def busy(self, milliseconds: int) -> None:
-        """Kernels of that length, one after the other, until the process ends."""
+        """Run kernels of that length until the process ends."""
         launch = self._launcher(milliseconds)
 
         def work() -> None:
@@ -153,7 +148,7 @@ class Blocks:
         threading.Thread(target=work, daemon=True).start()
 
     def _launcher(self, milliseconds: int) -> Any:
-        if self.played:
+        if self.fake:
             return lambda: self.gpu.launch(milliseconds)
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(SPIN))

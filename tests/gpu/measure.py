@@ -1,21 +1,21 @@
-"""`python -m tests.gpu.measure`: what suspending costs on the GPU of this machine, as a page of
-docs/measurements.
+"""`python -m tests.gpu.measure`: measures suspend and resume on the GPU of this machine, and writes
+a page of docs/measurements.
 
-A machine that can fetch nothing gets what is needed from tests/gpu/wheels.py.
+For a machine without network access, tests/gpu/wheels.py downloads the dependencies.
 
-    python -m tests.gpu.measure --plan                      # what would be done, and how long it
-    takes; touches no GPU
-    python -m tests.gpu.measure --budget 540 --state FOLDER # as much as fits into nine minutes;
-    again, for the rest
-    python -m tests.gpu.measure --part story --part room    # these, also when they are done already
+    # the parts and their durations, without using a GPU
+    python -m tests.gpu.measure --plan
+    # as many parts as fit into nine minutes; repeat it for the rest
+    python -m tests.gpu.measure --budget 540 --state DIRECTORY
+    # selected parts, also when they are done
+    python -m tests.gpu.measure --part two-notebooks --part room
 
-Needs nobody's hand. Each part runs in a process of its own, is killed after its time, and keeps
-what it has said; the results (`results.json`), everything that was printed (`log`) and the page are
-written after every part, so that a machine that is taken away takes one part with it. A framework
-that is not installed is said to be so.
+Requires no interaction. Each part runs in its own process with a time limit. Results
+(`results.json`), output (`log`) and the page are written after every row, so that a machine that is
+taken away costs at most one part. Frameworks that are not installed are listed.
 
-On a played driver (tests/fake_driver) it runs too, so that the script itself is tried; what it
-writes then says that it measured nothing, and goes nowhere near docs/.
+The script also runs with the fake driver (tests/fake_driver), as a test of itself; the page then
+says that nothing was measured, and is not written to docs/.
 """
 
 from __future__ import annotations
@@ -36,41 +36,39 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.gpu.ask import GIB
-from tests.gpu.page import file_name, page
-from tests.gpu.parts import Part, chosen
+from tests.gpu.parts import Part, parts_for
+from tests.gpu.report import file_name, report
+from tests.gpu.sizes import GIB
 
 __all__ = ["main"]
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs" / "measurements"
 RUN: Final = "GPU_MEASURE_RUN"
-"""In the environment of everything that a part starts: what it leaves behind is found by it."""
+"""Environment variable that identifies all processes that a part has started."""
 LEAST_S: Final = 15
 
 
 def main() -> int:
-    """0: every part that was asked for is done."""
+    """Returns 0 when every selected part is done."""
     args = _arguments()
     results = _Results(args.state, fresh=args.fresh)
     if args.plan:
-        sys.stdout.writelines(f"{line}\n" for line in _plan(chosen(_bytes(args.sizes)), results))
+        sys.stdout.writelines(f"{line}\n" for line in _plan(parts_for(_bytes(args.sizes)), results))
         return 0
-    played = "GPUSHARE_FAKE_GPU" in os.environ
-    if played and args.out == DOCS:
-        raise SystemExit("on a played driver nothing is measured: give another --out")
+    fake = "GPUSHARE_FAKE_GPU" in os.environ
+    if fake and args.out == DOCS:
+        raise SystemExit("nothing is measured with the fake driver: use another --out")
     model, driver, total = _gpu()
     sizes = [size for size in _bytes(args.sizes) if size < total * 0.9]
-    results.about(model=model, driver=driver, total=total, played=played, sizes=sizes)
-    parts = chosen(tuple(sizes))
+    results.set_machine(model=model, driver=driver, total=total, fake=fake, sizes=sizes)
+    parts = parts_for(tuple(sizes))
     if unknown := set(args.part) - {part.name for part in parts}:
-        raise SystemExit(
-            f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(part.name for part in parts)}"
-        )
+        names = ", ".join(part.name for part in parts)
+        raise SystemExit(f"unknown part: {', '.join(sorted(unknown))}; known parts: {names}")
     until = time.monotonic() + args.budget
-    for part in sorted(
-        parts, key=lambda part: results.went_wrong(part.name)
-    ):  # what failed before is tried again at the end
+    # Parts that failed before are retried last.
+    for part in sorted(parts, key=lambda part: results.has_failed(part.name)):
         if part.name in args.part if args.part else not results.is_done(part.name):
             _run(replace(part, limit_s=min(part.limit_s, args.limit)), sizes, total, results, until)
             path = _write(args.out, results, parts)
@@ -82,37 +80,31 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="What suspending costs on the GPU of this machine."
+        description="Measures suspend and resume on the GPU of this machine."
     )
     parser.add_argument(
-        "--sizes", default="0.5,4,16,64", help="GiB, separated by commas, smallest first"
+        "--sizes", default="0.5,4,16,64", help="GiB, separated by commas, ascending"
     )
     parser.add_argument(
-        "--out", type=Path, default=DOCS, help="where the page goes (default: docs/measurements)"
+        "--out", type=Path, default=DOCS, help="directory of the page (default: docs/measurements)"
     )
     parser.add_argument(
         "--state",
         type=Path,
         default=ROOT / ".gpu-measurements",
-        help="where results are kept, to go on from there",
+        help="directory of the results, from which the next run continues",
     )
     parser.add_argument(
-        "--budget",
-        type=float,
-        default=3600,
-        help="seconds; a part that does not fit any more is not begun",
+        "--budget", type=float, default=3600, help="seconds; parts that do not fit are not started"
     )
     parser.add_argument(
-        "--limit",
-        type=float,
-        default=3600,
-        help="seconds; no part may take longer, whatever its own limit",
+        "--limit", type=float, default=3600, help="seconds; upper bound of the limits of all parts"
     )
     parser.add_argument(
-        "--part", action="append", default=[], help="only this one (may be given more than once)"
+        "--part", action="append", default=[], help="only this part (can be repeated)"
     )
-    parser.add_argument("--fresh", action="store_true", help="forget earlier results")
-    parser.add_argument("--plan", action="store_true", help="print what would be done, and end")
+    parser.add_argument("--fresh", action="store_true", help="discard earlier results")
+    parser.add_argument("--plan", action="store_true", help="print the parts and exit")
     return parser.parse_args()
 
 
@@ -121,16 +113,17 @@ def _bytes(sizes: str) -> tuple[int, ...]:
 
 
 def _plan(parts: Sequence[Part], results: _Results) -> Iterator[str]:
-    yield f"{'part':<18} {'about':>6} {'at most':>8}  {'so far':<10} question"
+    yield f"{'part':<18} {'about':>6} {'at most':>8}  {'state':<10} question"
     for part in parts:
-        yield f"{part.name:<18} {part.expected_s:>5}s {part.limit_s:>7}s  {results.state_of(part.name):<10} {part.question}"
-    yield f"{'all':<18} {sum(part.expected_s for part in parts):>5}s {sum(part.limit_s for part in parts):>7}s"
+        state = results.state_of(part.name)
+        times = f"{part.expected_s:>5}s {part.limit_s:>7}s"
+        yield f"{part.name:<18} {times}  {state:<10} {part.question}"
+    expected, limit = (sum(part.expected_s for part in parts), sum(part.limit_s for part in parts))
+    yield f"{'all':<18} {expected:>5}s {limit:>7}s"
 
 
 def _gpu() -> tuple[str, str, int]:
-    """Model, driver and bytes of GPU 0; asked in a process of its own, because a driver may hang at
-    the first word.
-    """
+    """Model, driver and memory of GPU 0, read in a separate process because a driver may hang."""
     code = (
         "import json; from node_agent.devices.nvidia.nvml import Nvml; n = Nvml(); "
         "print(json.dumps([n.gpus[0].model, n.driver, n.memory(0).total]))"
@@ -153,12 +146,12 @@ def _gpu() -> tuple[str, str, int]:
 
 
 def _run(part: Part, sizes: Sequence[int], total: int, results: _Results, until: float) -> None:
-    """One part, for as long as it may; its rows are in the results, whatever becomes of it."""
+    """Run one part within its limit; its rows are kept even if it fails."""
     left = until - time.monotonic()
     if left < max(LEAST_S, part.expected_s):
         return
-    _say(f"{part.name}: {part.question} ...")
-    limit, begun, mark = min(part.limit_s, left), time.monotonic(), uuid.uuid4().hex
+    _log(f"{part.name}: {part.question} ...")
+    limit, begun, run_id = min(part.limit_s, left), time.monotonic(), uuid.uuid4().hex
     command = [
         sys.executable,
         "-m",
@@ -177,7 +170,7 @@ def _run(part: Part, sizes: Sequence[int], total: int, results: _Results, until:
             stdout=subprocess.PIPE,
             stderr=log,
             cwd=ROOT,
-            env=os.environ | {RUN: mark},
+            env=os.environ | {RUN: run_id},
             start_new_session=True,
         )
         results.begin(part.name)
@@ -185,47 +178,44 @@ def _run(part: Part, sizes: Sequence[int], total: int, results: _Results, until:
         end.start()
         assert process.stdout is not None
         reader = threading.Thread(
-            target=_read, args=(process.stdout, part.name, results), daemon=True
+            target=_read_rows, args=(process.stdout, part.name, results), daemon=True
         )
         reader.start()
-        reader.join(limit + 10)  # a child of the dead part may hold the pipe open
+        reader.join(limit + 10)  # a child of a killed part may keep the pipe open
         end.cancel()
-        _clear(mark)
+        _kill_leftovers(run_id)
         reader.join(5)
-        with contextlib.suppress(
-            subprocess.TimeoutExpired
-        ):  # it may be deep in the driver, where no signal reaches it
+        # A process inside the driver may ignore signals.
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(20)
     seconds = time.monotonic() - begun
-    state = (
-        "done"
-        if process.returncode == 0
-        else "hung"
-        if seconds >= part.limit_s
-        else "cut"
-        if seconds >= limit
-        else "failed"
-    )
-    why = (
-        ""
-        if state == "done"
-        else _last_words(results.log)
-        if state == "failed"
-        else f"ended after {seconds:.0f} s"
-    )
+    state = _state(process.returncode, seconds, part.limit_s, limit)
+    why = ""
+    if state == "failed":
+        why = _last_line(results.log)
+    elif state != "done":
+        why = f"ended after {seconds:.0f} s"
     results.end(part.name, state, round(seconds, 1), why)
-    _say(f"{part.name}: {state} after {seconds:.0f} s{': ' + why if why else ''}")
+    _log(f"{part.name}: {state} after {seconds:.0f} s{': ' + why if why else ''}")
 
 
-def _read(pipe: Any, name: str, results: _Results) -> None:
+def _state(status: int | None, seconds: float, limit_s: float, budget_s: float) -> str:
+    if status == 0:
+        return "done"
+    if seconds >= limit_s:
+        return "hung"
+    return "cut" if seconds >= budget_s else "failed"
+
+
+def _read_rows(pipe: Any, name: str, results: _Results) -> None:
     for line in pipe:
-        with contextlib.suppress(ValueError):  # half a line of a killed process
+        with contextlib.suppress(ValueError):  # an incomplete line of a killed process
             results.row(name, json.loads(line))
 
 
-def _clear(mark: str) -> None:
-    """End what the part has started and left: workers, helpers, servers in sessions of their own."""
-    wanted = f"{RUN}={mark}".encode()
+def _kill_leftovers(run_id: str) -> None:
+    """Kill processes that the part has left: workers, checkpoint workers, servers."""
+    wanted = f"{RUN}={run_id}".encode()
     for _ in range(3):
         for folder in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
@@ -236,31 +226,31 @@ def _clear(mark: str) -> None:
         time.sleep(0.1)
 
 
-def _last_words(log: Path) -> str:
+def _last_line(log: Path) -> str:
     lines = [
         line
         for line in log.read_text(errors="replace").splitlines()
         if line.strip() and not line.startswith(" ")
     ]
-    return lines[-1][:300] if lines else "it said nothing"
+    return lines[-1][:300] if lines else "no output"
 
 
 def _write(folder: Path, results: _Results, parts: Sequence[Part]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / file_name(results.body)
     path.write_text(
-        page(results.body, [(part.name, part.question) for part in parts]), encoding="utf-8"
+        report(results.body, [(part.name, part.question) for part in parts]), encoding="utf-8"
     )
     return path
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     sys.stdout.write(f"{datetime.datetime.now(datetime.UTC):%H:%M:%S} {text}\n")
     sys.stdout.flush()
 
 
 class _Results:
-    """One file, replaced as a whole after every row."""
+    """A file that is replaced after every row."""
 
     def __init__(self, folder: Path, *, fresh: bool) -> None:
         self._path, self.log = folder / "results.json", folder / "log"
@@ -269,32 +259,33 @@ class _Results:
             with contextlib.suppress(OSError, ValueError):
                 self.body = json.loads(self._path.read_text(encoding="utf-8"))
 
-    def about(self, **of: Any) -> None:
-        """The machine. Results of another one are not mixed with its own."""
-        known = {name: self.body["about"].get(name) for name in of}
-        if self.body["about"] and known != of:
+    def set_machine(self, **part: Any) -> None:
+        """Record the machine. Results of different machines are not mixed."""
+        known = {name: self.body["about"].get(name) for name in part}
+        if self.body["about"] and known != part:
             raise SystemExit(
-                f"{self._path} has results of something else ({known}); give another --state, or --fresh"
+                f"{self._path} has results of another machine ({known}); "
+                "use another --state, or --fresh"
             )
-        self.body["about"] = of | {"date": datetime.datetime.now(datetime.UTC).date().isoformat()}
+        self.body["about"] = part | {"date": datetime.datetime.now(datetime.UTC).date().isoformat()}
         self._save()
 
     def state_of(self, name: str) -> str:
-        """done, failed, hung, cut (by the budget); "": never begun."""
+        """done, failed, hung, cut (by the budget); "": not started."""
         return str(self.body["parts"].get(name, {}).get("state", ""))
 
     def is_done(self, name: str) -> bool:
         return self.state_of(name) == "done"
 
-    def went_wrong(self, name: str) -> bool:
+    def has_failed(self, name: str) -> bool:
         return self.state_of(name) in ("failed", "hung")
 
     def begin(self, name: str) -> None:
-        """What it said before is forgotten."""
+        """Start a part; its earlier rows are removed."""
         self.body["parts"][name] = {
             "state": "cut",
             "seconds": 0,
-            "why": "the machine was gone before it ended",
+            "why": "the machine was lost before it ended",
             "rows": [],
         }
         self._save()

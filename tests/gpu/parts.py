@@ -1,8 +1,7 @@
-"""What is measured, part by part: each answers one question, alone, within its time, and gives rows
-as it goes.
+"""The parts of the measurements: each answers one question within a time limit, and yields rows.
 
-A part runs in a process of its own (`python -m tests.gpu.parts NAME`, see measure.py): what hangs
-in a driver is killed with it, and what it has said by then is kept.
+A part runs in a process of its own (`python -m tests.gpu.parts NAME`, see measure.py), which is
+killed when the driver hangs; rows yielded before are kept.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ from typing import Final
 
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
 from node_agent.devices.nvidia.nvml import Nvml
-from tests.gpu import asides, bench
-from tests.gpu.ask import GIB, MIB, Ask, Row, text_of
+from tests.gpu import driver_facts, experiments, worker_client
+from tests.gpu.sizes import GIB, MIB, Row, Sizes, text_of
 
-__all__ = ["PARTS", "Part", "chosen"]
+__all__ = ["PARTS", "Part", "parts_for"]
 
 
 @dataclass(frozen=True)
 class Part:
-    """`expected_s` on an H200, to plan by; after `limit_s` it is killed."""
+    """`expected_s`: duration on an H200; after `limit_s` the part is killed."""
 
     name: str
     question: str
     expected_s: int
     limit_s: float
-    run: Callable[[Ask], Iterator[Row]]
+    run: Callable[[Sizes], Iterator[Row]]
 
 
-def _machine(_: Ask) -> Iterator[Row]:
+def _machine(_: Sizes) -> Iterator[Row]:
     nvml = Nvml()
     yield {"what": "GPUs", "is": ", ".join(f"{gpu.model} {gpu.uuid}" for gpu in nvml.gpus)}
     yield {"what": "driver", "is": nvml.driver}
     yield {
-        "what": "GPU memory, MiB (total, the driver's own)",
+        "what": "GPU memory, MiB (total, reserved by the driver)",
         "is": f"{nvml.memory(0).total // MIB}, {nvml.memory(0).reserved // MIB}",
     }
     yield {"what": "kernel", "is": f"{platform.release()} {platform.machine()}"}
@@ -83,105 +82,107 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _tiers(_: Ask) -> Iterator[Row]:
-    """The product's own self-test, in its own words."""
+def _tiers(_: Sizes) -> Iterator[Row]:
+    """Output of the product's self-test."""
     command = [sys.executable, "-m", "jupyter_gpushare.cli", "agent", "--self-test"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=bench.ROOT)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=worker_client.ROOT
+    )
     for line in (done.stdout + done.stderr).splitlines():
         yield {"line": line}
     yield {"line": f"(exit status {done.returncode})"}
 
 
-def _copies(size: int) -> Callable[[Ask], Iterator[Row]]:
-    """Cold: the helper has just been started; warm: it has worked before; driver: its calls alone,
-    nothing of ours around them.
+def _copy_parts(size: int) -> Callable[[Sizes], Iterator[Row]]:
+    """Cold: the checkpoint worker has just started; warm: it has made calls before; driver: the
+    driver's calls alone.
     """
 
-    def run(_: Ask) -> Iterator[Row]:
-        with bench.Worker() as worker:
+    def run(_: Sizes) -> Iterator[Row]:
+        with worker_client.Worker() as worker:
             up, down = map(float, worker.do("copy", min(GIB, size)).split())
         for kind in ("cold", "warm", "driver"):
-            with bench.Worker() as worker:
+            with worker_client.Worker() as worker:
                 worker.do("hold", size)
-                hand = bench.Bare() if kind == "driver" else CheckpointClient()
+                client = experiments.DirectDriver() if kind == "driver" else CheckpointClient()
                 if kind == "warm":
-                    bench.round_trip(hand, worker, size)
-                made = bench.round_trip(hand, worker, size)
-                if isinstance(hand, CheckpointClient):
-                    hand.close()
+                    experiments.round_trip(client, worker, size)
+                made = experiments.round_trip(client, worker, size)
+                if isinstance(client, CheckpointClient):
+                    client.close()
             yield {"kind": kind, **dataclasses.asdict(made), "up": up, "down": down}
 
     return run
 
 
-def _memory(ask: Ask) -> Iterator[Row]:
-    hand = CheckpointClient()
-    yield from bench.host_memory(hand, ask.middle)
-    hand.close()
+def _memory(sizes: Sizes) -> Iterator[Row]:
+    client = CheckpointClient()
+    yield from experiments.host_memory(client, sizes.middle)
+    client.close()
 
 
-def _framework(name: str) -> Callable[[Ask], Iterator[Row]]:
-    def run(ask: Ask) -> Iterator[Row]:
-        hand = CheckpointClient()
+def _framework(name: str) -> Callable[[Sizes], Iterator[Row]]:
+    def run(sizes: Sizes) -> Iterator[Row]:
+        client = CheckpointClient()
         try:
-            yield dataclasses.asdict(bench.framework(hand, ask.small, name))
-        except bench.Missing as error:
+            yield dataclasses.asdict(experiments.framework(client, sizes.small, name))
+        except worker_client.Missing as error:
             yield {"name": name, "problem": f"not installed ({error})"}
         finally:
-            hand.close()
+            client.close()
 
     return run
 
 
-def _caps(ask: Ask) -> Iterator[Row]:
+def _caps(sizes: Sizes) -> Iterator[Row]:
     for name in ("torch", "cupy", "jax"):
         try:
-            yield from bench.capped(name, ask.total)
-        except bench.Missing as error:
+            yield from experiments.capped(name, sizes.total)
+        except worker_client.Missing as error:
             yield {"framework": name, "what": "-", "outcome": f"not installed ({error})"}
 
 
-def _room(ask: Ask) -> Iterator[Row]:
-    hand = CheckpointClient()
-    yield from bench.out_of_room(hand, ask.small, ask.total)
-    hand.close()
+def _room(sizes: Sizes) -> Iterator[Row]:
+    client = CheckpointClient()
+    yield from experiments.restore_without_memory(client, sizes.small, sizes.total)
+    client.close()
 
 
-def _neighbours(_: Ask) -> Iterator[Row]:
-    hand = CheckpointClient()
+def _neighbours(_: Sizes) -> Iterator[Row]:
+    client = CheckpointClient()
     for kernel_ms in (0, 1, 50, 400):
-        taken = bench.neighbour_lock_ms(hand, kernel_ms=kernel_ms)
+        taken = experiments.lock_times_ms(client, kernel_ms=kernel_ms)
         yield {
             "kernel_ms": kernel_ms,
             "median_ms": round(statistics.median(taken), 2),
             "worst_ms": round(taken[-1], 2),
         }
-    hand.close()
+    client.close()
 
 
-def _story(ask: Ask) -> Iterator[Row]:
+def _two_notebooks(sizes: Sizes) -> Iterator[Row]:
     try:
-        from tests.gpu.story import tell
+        from tests.gpu.two_notebooks import run_two_notebooks
     except ImportError as error:
         yield {"what": "-", "is": f"not installed: {error.name}"}
         return
-    yield from tell(ask.total)
+    yield from run_two_notebooks(sizes.total)
 
 
-FIXED: Final = (
-    Part("machine", "which machine this is", 3, 60, _machine),
-    Part("tiers", "what the product's self-test says here", 15, 180, _tiers),
+FIRST_PARTS: Final = (
+    Part("machine", "description of the machine", 3, 60, _machine),
+    Part("tiers", "output of the product's self-test", 15, 180, _tiers),
 )
-AFTER: Final = (
+OTHER_PARTS: Final = (
+    Part("torch", "PyTorch: values, and Python while suspended", 30, 200, _framework("torch")),
     Part(
-        "torch",
-        "PyTorch: values right, Python answers while suspended",
-        30,
-        200,
-        _framework("torch"),
+        "two-notebooks",
+        "two notebooks share the GPU with the whole product",
+        120,
+        420,
+        _two_notebooks,
     ),
-    Part("story", "two notebooks share the GPU through the whole product", 120, 420, _story),
-    Part("memory", "host memory per byte, and where it is charged", 25, 120, _memory),
+    Part("memory", "host memory per byte, and its cgroup", 25, 120, _memory),
     Part(
         "torch-expandable",
         "PyTorch with expandable segments",
@@ -191,45 +192,58 @@ AFTER: Final = (
     ),
     Part("jax", "JAX", 30, 200, _framework("jax")),
     Part("cupy", "CuPy", 30, 200, _framework("cupy")),
-    Part("caps", "the product's caps on the real frameworks", 40, 200, _caps),
-    Part("lag", "how long NVML shows what is gone", 20, 100, asides.lag),
-    Part("neighbours", "how long locking a neighbour takes, idle and busy", 40, 120, _neighbours),
-    Part("rights", "who may suspend whom", 25, 120, asides.rights),
-    Part("hidden", "whether a GPU shown later is seen", 15, 110, asides.hidden),
-    Part("odd", "what the driver makes of unusual processes", 20, 120, asides.odd),
-    Part("polling", "what a look costs", 10, 60, asides.polling),
-    Part("room", "a restore without room", 30, 150, _room),
+    Part("caps", "caps of the product with real frameworks", 40, 200, _caps),
+    Part(
+        "lag",
+        "how long NVML lists suspended and ended processes",
+        20,
+        100,
+        driver_facts.listing_lag,
+    ),
+    Part("neighbours", "duration of locking an idle or busy neighbour", 40, 120, _neighbours),
+    Part("rights", "who may suspend whose processes", 25, 120, driver_facts.permissions),
+    Part("hidden", "visibility of a GPU that appears later", 15, 110, driver_facts.late_gpu),
+    Part("odd", "the driver with unusual processes", 20, 120, driver_facts.unusual_processes),
+    Part("polling", "cost of a reading", 10, 60, driver_facts.polling_cost),
+    Part("room", "a restore without enough GPU memory", 30, 150, _room),
 )
-PARTS: Final = (*FIXED, *AFTER)
+PARTS: Final = (*FIRST_PARTS, *OTHER_PARTS)
 
 
-def chosen(sizes: tuple[int, ...]) -> list[Part]:
-    """All parts in the order of what is wanted most: the largest copy comes last, a machine may be
-    gone by then.
-    """
+def parts_for(sizes: tuple[int, ...]) -> list[Part]:
+    """All parts by importance, with the largest copy last: the machine may be taken away."""
     copies = [
         Part(
             f"copies-{size / GIB:g}",
             f"suspend and resume of {size / GIB:g} GiB, every byte",
             15 + size * 3 // GIB,
             60 + size * 8 // GIB,
-            _copies(size),
+            _copy_parts(size),
         )
         for size in sizes
     ]
-    return [*FIXED, *copies[:2], *AFTER[:2], *copies[2:3], *AFTER[2:], *copies[3:]]
+    return [
+        *FIRST_PARTS,
+        *copies[:2],
+        *OTHER_PARTS[:2],
+        *copies[2:3],
+        *OTHER_PARTS[2:],
+        *copies[3:],
+    ]
 
 
 def main() -> None:
-    """One part, a JSON object per line."""
+    """Run one part; prints a JSON object per row."""
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
     parser.add_argument("--sizes", required=True)
     parser.add_argument("--total", type=int, required=True)
     args = parser.parse_args()
-    ask = Ask(tuple(int(size) for size in args.sizes.split(",")), args.total)
-    parts = {part.name: part.run for part in chosen(ask.sizes)} | {"own": asides.own}
-    for row in parts[args.name](ask):
+    sizes = Sizes(tuple(int(size) for size in args.sizes.split(",")), args.total)
+    parts = {part.name: part.run for part in parts_for(sizes.sizes)} | {
+        "own": driver_facts.own_process
+    }
+    for row in parts[args.name](sizes):
         sys.stdout.write(json.dumps(row) + "\n")
         sys.stdout.flush()
 

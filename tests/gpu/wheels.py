@@ -1,12 +1,12 @@
-"""`python -m tests.gpu.wheels FOLDER`: what `tests.gpu.measure` needs on a GPU machine that can
-fetch nothing, as wheels.
+"""`python -m tests.gpu.wheels DIRECTORY`: downloads the dependencies of `tests.gpu.measure` as
+wheels, for a GPU machine without network access.
 
-    python -m tests.gpu.wheels wheels --python 3.12 --without numpy          # here; some 30 MiB
-    python3 -m pip install --no-index --no-deps --target /tmp/site wheels/*.whl   # there, from a
-    copy of this tree
+    python -m tests.gpu.wheels wheels --python 3.12 --without numpy    # here; about 30 MiB
+    # on the GPU machine, in a copy of this tree:
+    python3 -m pip install --no-index --no-deps --target /tmp/site wheels/*.whl
     PYTHONPATH=/tmp/site python3 -m tests.gpu.measure --budget 540
 
-The frameworks that are measured are the machine's own: PyTorch, JAX and CuPy are not among them.
+The measured frameworks (PyTorch, JAX, CuPy) are those installed on the machine.
 """
 
 from __future__ import annotations
@@ -23,28 +23,32 @@ __all__ = ["main"]
 
 ROOT: Final = Path(__file__).parents[2]
 ALSO: Final = ("psutil", "websocket-client")
-"""What the story's front end is made of."""
+"""Dependencies of the part `two-notebooks`."""
 GLIBC: Final = range(39, 16, -1)
-"""pip takes a platform tag at its word: one for each."""
+"""pip compares platform tags literally, so each needs its own."""
 
 
 def main() -> None:
-    """Downloads into FOLDER, and builds this project's own wheel there."""
-    parser = argparse.ArgumentParser(description="Wheels for a GPU machine that can fetch nothing.")
+    """Download to the directory, and build the wheel of this project there."""
+    parser = argparse.ArgumentParser(description="Wheels for a GPU machine without network access.")
     parser.add_argument("folder", type=Path)
     parser.add_argument(
         "--python",
         default=f"{sys.version_info.major}.{sys.version_info.minor}",
-        help="of the GPU machine, such as 3.12",
+        help="Python version of the GPU machine, such as 3.12",
     )
     parser.add_argument(
-        "--without", action="append", default=[], metavar="NAME", help="it is there already"
+        "--without",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a package that is installed there",
     )
     args = parser.parse_args()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    platforms = [
-        word for minor in GLIBC for word in ("--platform", f"manylinux_2_{minor}_x86_64")
-    ] + ["--platform", "manylinux2014_x86_64"]
+    platforms = ["--platform", "manylinux2014_x86_64"]
+    for minor in GLIBC:
+        platforms += ["--platform", f"manylinux_2_{minor}_x86_64"]
     _pip(
         "download",
         "--only-binary=:all:",
@@ -64,9 +68,8 @@ def main() -> None:
         if _plain(path.name.partition("-")[0]) in unwanted:
             path.unlink()
     found = list(args.folder.glob("*.whl"))
-    sys.stdout.write(
-        f"{len(found)} wheels, {sum(path.stat().st_size for path in found) / (1 << 20):.0f} MiB in {args.folder}\n"
-    )
+    mib = sum(path.stat().st_size for path in found) / (1 << 20)
+    sys.stdout.write(f"{len(found)} wheels, {mib:.0f} MiB in {args.folder}\n")
 
 
 def _pip(*words: object) -> None:

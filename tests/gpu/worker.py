@@ -1,14 +1,14 @@
-"""A process that holds memory on GPU 0 and says, word by word, whether every byte of it is right:
-`python -m tests.gpu.worker KIND`.
+"""A process that holds memory on GPU 0 and checks all of its bytes on request: `python -m
+tests.gpu.worker KIND`.
 
-KIND: `driver` (ctypes on libcuda alone), `stubborn` (the same, and its calls stop the whole
-interpreter), `counter` (has only counted the GPUs), `torch`, `torch-expandable`, `cupy`, `jax`.
-Words on stdin, one line each; every answer is a line: `hold BYTES` (fill and remember), `take
-BYTES` (allocate only), `managed BYTES` (unified memory), `fork` (a child that rests; its pid),
-`check`, `beat` (the longest pause of a thread that ticks, in ms, since the last `beat`), `touch`
-(begin a call to the GPU in a thread of its own), `touched` (wait for its end), `busy MS` (kernels
-of that length, without end), `copy BYTES` (GB/s host to device and back), `cap MIB TOTAL_MIB` (as
-the product caps this framework), `drop` (give caches back).
+KIND: `driver` (ctypes on libcuda alone), `holds-lock` (the same, but GPU calls block the
+interpreter), `counter` (only counted the GPUs), `torch`, `torch-expandable`, `cupy`, `jax`.
+Commands on stdin, one line each; every answer is a line: `hold BYTES` (fill with a pattern), `take
+BYTES` (allocate only), `managed BYTES` (unified memory), `fork` (an idle child; its pid), `check`,
+`beat` (the longest pause of a ticking thread, in ms, since the last `beat`), `touch` (start a GPU
+call in a thread), `touched` (wait for its end), `busy MS` (kernels of that length, endlessly),
+`copy BYTES` (GB/s host to device and back), `cap MIB TOTAL_MIB` (the cap of the product for this
+framework), `drop` (release caches).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tests.fake_driver.driver import count_gpus
 from tests.gpu.blocks import Blocks
 
 
-class Pulse(threading.Thread):
-    """Ticks every 2 ms as long as the interpreter lives."""
+class Heartbeat(threading.Thread):
+    """Ticks every 2 ms while the interpreter runs."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -44,7 +44,7 @@ class Pulse(threading.Thread):
 
 
 class ByDriver(Blocks):
-    """No framework: the driver's own calls, and every page of the memory unlike every other."""
+    """No framework, only driver calls; every page of the memory is different."""
 
     def managed(self, size: int) -> None:
         self.gpu.fill(self.gpu.alloc(size, managed=True), 1, size)
@@ -53,8 +53,8 @@ class ByDriver(Blocks):
         self.gpu.synchronize()
 
 
-class Stubborn(ByDriver):
-    """As a library that keeps the interpreter's lock while it waits for the driver."""
+class HoldsLock(ByDriver):
+    """Like a library that keeps the GIL while it waits for the driver."""
 
     def touch(self) -> None:
         self.gpu._use_context()
@@ -62,14 +62,14 @@ class Stubborn(ByDriver):
 
 
 class Counter:
-    """CUDA is initialised, and there is no context."""
+    """Initialises CUDA without a context."""
 
     def __init__(self) -> None:
         count_gpus()
 
 
 class ByTorch:
-    """Tensors, and a matrix product whose result must come again."""
+    """Tensors, and a matrix product with a reproducible result."""
 
     def __init__(self) -> None:
         import torch
@@ -98,7 +98,7 @@ class ByTorch:
         return same and all(self._right(tensor) for tensor in self.tensors)
 
     def _right(self, tensor: Any, piece: int = 1 << 26) -> bool:
-        """In pieces: what is expected takes room, too."""
+        """In pieces, because the expected values use memory too."""
         torch = self.torch
         for at in range(0, tensor.numel(), piece):
             wanted = torch.arange(
@@ -113,7 +113,7 @@ class ByTorch:
 
 
 class ByCupy:
-    """Arrays whose values depend on their place."""
+    """Arrays whose values depend on their index."""
 
     def __init__(self) -> None:
         import cupy
@@ -146,7 +146,7 @@ class ByCupy:
 
 
 class ByJax:
-    """Arrays, and a compiled function that must not be compiled anew."""
+    """Arrays, and a compiled function that must not be compiled again."""
 
     def __init__(self) -> None:
         import jax
@@ -160,9 +160,9 @@ class ByJax:
         self.twice = jax.jit(twice)
 
     def _on_gpu(self) -> None:
-        """Without its plugin for CUDA it computes on the processor and says nothing."""
+        """Raises RuntimeError: without its CUDA plugin, JAX silently uses the CPU."""
         if self.jax.default_backend() != "gpu":
-            raise RuntimeError(f"JAX computes on the {self.jax.default_backend()} here")
+            raise RuntimeError(f"JAX uses the {self.jax.default_backend()} backend")
 
     def hold(self, size: int) -> None:
         self._on_gpu()
@@ -188,7 +188,7 @@ class ByJax:
 
 KINDS = {
     "driver": ByDriver,
-    "stubborn": Stubborn,
+    "holds-lock": HoldsLock,
     "counter": Counter,
     "torch": ByTorch,
     "torch-expandable": ByTorch,
@@ -198,7 +198,7 @@ KINDS = {
 
 
 class Product:
-    """What the kernel extension does to frameworks, by its own code."""
+    """The caps of the kernel extension for frameworks."""
 
     def __init__(self) -> None:
         from jupyter_gpushare.kernel.frameworks.caps import FrameworkCaps
@@ -217,25 +217,25 @@ class Product:
         done.wait()
 
 
-class Obedience:
-    """The words."""
+class Commands:
+    """Executes commands."""
 
     def __init__(self, holder: Any) -> None:
-        self.holder, self.pulse, self.thread = holder, Pulse(), threading.Thread()
+        self.holder, self.heartbeat, self.thread = holder, Heartbeat(), threading.Thread()
         self.product: Product | None = None
-        self.pulse.start()
+        self.heartbeat.start()
 
-    def obey(self, word: str, args: list[str]) -> str:
-        """One line's answer."""
+    def execute(self, word: str, args: list[str]) -> str:
+        """Returns the answer."""
         match word, args:
             case "hold" | "take" | "managed" | "busy", [number]:
                 getattr(self.holder, word)(int(number))
             case "fork", []:
-                return str(os.fork() or _rest())
+                return str(os.fork() or _sleep_forever())
             case "check", []:
                 return "right" if self.holder.check() else "wrong"
             case "beat", []:
-                return self.pulse.take()
+                return self.heartbeat.take()
             case "touch", []:
                 self.thread = threading.Thread(target=self.holder.touch, daemon=True)
                 self.thread.start()
@@ -250,24 +250,24 @@ class Obedience:
                 self.product = self.product or Product()
                 self.product.drop()
             case _:
-                return f"error unknown word {word}"
+                return f"error unknown command {word}"
         return "ok"
 
 
-def _rest() -> int:
-    """For a child: until it is killed."""
+def _sleep_forever() -> int:
+    """In a child process, until it is killed."""
     while True:
         signal.pause()
 
 
 def main() -> None:
-    """Until the end of the input."""
+    """Execute commands until the end of the input."""
     kind = sys.argv[1]
     if kind == "torch-expandable":
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
-        words = Obedience(KINDS[kind]())
+        commands = Commands(KINDS[kind]())
     except ImportError as error:
         sys.stdout.write(f"missing {error.name}\n")
         return
@@ -276,8 +276,8 @@ def main() -> None:
     for line in sys.stdin:
         word, *args = line.split()
         try:
-            answer = words.obey(word, args)
-        except Exception as error:  # whatever a framework raises is the answer
+            answer = commands.execute(word, args)
+        except Exception as error:  # any exception of a framework is an answer
             answer = f"error {type(error).__name__}: {error}".replace("\n", " ")
         sys.stdout.write(answer + "\n")
         sys.stdout.flush()

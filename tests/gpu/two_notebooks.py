@@ -1,9 +1,8 @@
-"""Two notebooks share one real GPU through the whole product: A bursts, B arrives, A is saved, B
-runs, A comes back at its next cell.
+"""Two notebooks share one real GPU with the whole product: A bursts, B starts, A is saved, B runs,
+A is restored at its next cell.
 
-A has a tenth of the GPU and takes three; B has 85 hundredths and needs eight tenths. So A's image
-is the only one in host memory (a machine may have less of that than the GPU has), and B lets go of
-its memory before A's next cell.
+A has 0.1 of the GPU and uses 0.3; B has 0.85 and uses 0.8. Only A's image is in host memory (which
+may be smaller than the GPU memory), and B frees its memory before A's next cell.
 """
 
 from __future__ import annotations
@@ -22,25 +21,29 @@ from typing import Final
 from tests.fake_driver.fake_gpu_machine import ROOT
 from tests.story.jupyter_process import SPECS, Notebook, Server, eventually
 
-__all__ = ["RealServer", "tell"]
+__all__ = ["RealServer", "run_two_notebooks"]
 
 GIB: Final = 1 << 30
 LONG_S: Final = 150
 TORCH: Final = {
     "take": "import torch\nx = torch.arange({count}, dtype=torch.int64, device='cuda')",
-    "right": "step = 1 << 26\nprint(all(torch.equal(x[i:i+step], torch.arange(i, min(i+step, {count}), dtype=torch.int64, device='cuda'))"
-    " for i in range(0, {count}, step)))",
+    "right": "step = 1 << 26\n"
+    "def same(i):\n"
+    "    values = torch.arange(i, min(i+step, {count}), dtype=torch.int64, device='cuda')\n"
+    "    return torch.equal(x[i:i+step], values)\n"
+    "print(all(same(i) for i in range(0, {count}, step)))",
     "free": "del x; torch.cuda.empty_cache()",
 }
 DRIVER: Final = {
-    "take": "from tests.fake_driver.driver import Gpu\ng = Gpu(); x = g.alloc({size}); g.fill(x, {value}, {size})",
+    "take": "from tests.fake_driver.driver import Gpu\n"
+    "g = Gpu(); x = g.alloc({size}); g.fill(x, {value}, {size})",
     "right": "print(set(g.read(x + {size} - 4096, 4096)) | set(g.read(x, 4096)) == {{{value}}})",
     "free": "g.free(x)",
 }
 
 
 class RealServer(Server):
-    """Nobody says `simulate`: the agent finds what the driver shows it."""
+    """Without `simulate`: the agent uses the GPUs that the driver lists."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -70,20 +73,18 @@ class RealServer(Server):
         path.write_text(json.dumps(config))
 
 
-def tell(total: int) -> Iterator[dict[str, str]]:
-    """On a GPU of `total` bytes, what happened, as it happens. Raises AssertionError when the
-    product does not do its part.
-    """
+def run_two_notebooks(total: int) -> Iterator[dict[str, str]]:
+    """Events on a GPU of `total` bytes. Raises AssertionError when the product fails."""
     folder = Path(tempfile.mkdtemp(prefix="gpushare-real-"))
     server = RealServer(folder / "w", gpus=1)
     try:
         begun = time.perf_counter()
         server.start()
         yield {
-            "what": "the server, the scheduler and the agent are up",
+            "what": "start of server, scheduler and agent",
             "is": f"{time.perf_counter() - begun:.1f} s",
         }
-        yield from _tell(server, int(total * 0.3), int(total * 0.8))
+        yield from _events(server, int(total * 0.3), int(total * 0.8))
     except BaseException:
         sys.stderr.write(server.logs()[-8000:] + "\n")
         raise
@@ -92,8 +93,8 @@ def tell(total: int) -> Iterator[dict[str, str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _tell(server: RealServer, a_size: int, b_size: int) -> Iterator[dict[str, str]]:
-    eventually(lambda: _tested(server.status()), "the self-test", 120)
+def _events(server: RealServer, a_size: int, b_size: int) -> Iterator[dict[str, str]]:
+    eventually(lambda: _tested(server.status()), "self-test", 120)
     status = server.status()
     yield {
         "what": "tiers",
@@ -103,7 +104,10 @@ def _tell(server: RealServer, a_size: int, b_size: int) -> Iterator[dict[str, st
     library, cells = ("torch", TORCH) if _torch_works() else ("driver", DRIVER)
     yield {
         "what": "memory by",
-        "is": f"{library}; A takes {a_size / GIB:.1f} GiB on a share of 0.1, B {b_size / GIB:.1f} GiB on 0.85",
+        "is": (
+            f"{library}; A uses {a_size / GIB:.1f} GiB with a share of 0.1, "
+            f"B {b_size / GIB:.1f} GiB with 0.85"
+        ),
     }
     a = server.notebook("a-tenth", "a.ipynb")
     a.until("attached", within=120)
@@ -111,25 +115,25 @@ def _tell(server: RealServer, a_size: int, b_size: int) -> Iterator[dict[str, st
         {"size": size, "count": size // 8, "value": value}
         for size, value in ((a_size, 7), (b_size, 9))
     )
-    yield _timed("A's first cell, sent to done", a, cells["take"].format(**of_a))
+    yield _timed("A's first cell", a, cells["take"].format(**of_a))
     eventually(lambda: a.view["memory_mib"]["borrowed"] > 0, "A borrows", 60)
     b = server.notebook("most", "b.ipynb")
     b.until("attached", within=120)
-    yield _timed("B's first cell, an empty one, sent to done (A's memory goes first)", b, "pass")
-    yield {"what": "A is now", "is": a.view["state"]}
-    yield _timed("B's second cell: it takes its memory", b, cells["take"].format(**of_b))
+    yield _timed("B's first cell, empty (A's memory is saved first)", b, "pass")
+    yield {"what": "state of A", "is": a.view["state"]}
+    yield _timed("B's second cell: it allocates its memory", b, cells["take"].format(**of_b))
     yield {"what": "B's values", "is": _verdict(_ran(b, cells["right"].format(**of_b)))}
     _ran(b, cells["free"])
-    yield _timed("A's next cell, an empty one, sent to done (its memory comes back)", a, "pass")
+    yield _timed("A's next cell, empty (its memory is restored)", a, "pass")
     yield {"what": "A's values", "is": _verdict(_ran(a, cells["right"].format(**of_a)))}
     for event in a.view["events"]:
         if event["kind"] in ("suspended", "resumed"):
-            yield {"what": f"A was told: {event['kind']}", "is": event["message"]}
-    yield {"what": "what A was told", "is": ", ".join(a.kinds())}
+            yield {"what": f"event of A: {event['kind']}", "is": event["message"]}
+    yield {"what": "events of A", "is": ", ".join(a.kinds())}
 
 
 def _torch_works() -> bool:
-    """Tried in a process of its own: it may be there and see no GPU."""
+    """Tested in a separate process: it may be installed without access to a GPU."""
     done = subprocess.run(
         [sys.executable, "-c", "import torch; torch.ones(1, device='cuda')"],
         capture_output=True,
@@ -140,7 +144,7 @@ def _torch_works() -> bool:
 
 
 def _ran(notebook: Notebook, code: str) -> str:
-    """What a cell showed; its error in one line when it failed."""
+    """Output of a cell. Raises AssertionError with its error."""
     result = notebook.run(code, LONG_S)
     assert result.ok, (
         f"{code!r} in {notebook.path}: {result.reply.get('ename')}: {result.reply.get('evalue')}"

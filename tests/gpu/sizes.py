@@ -1,4 +1,4 @@
-"""What a part of the measurements is told, and the form of what it says."""
+"""Input of a part of the measurements, and the form of its results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["GIB", "MIB", "Ask", "Row", "text_of"]
+__all__ = ["GIB", "MIB", "Sizes", "Row", "text_of"]
 
 GIB: Final = 1 << 30
 MIB: Final = 1 << 20
@@ -14,8 +14,8 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What a part is told: sizes are bytes; `total`: of GPU 0."""
+class Sizes:
+    """Sizes of copies in bytes; `total`: memory of GPU 0."""
 
     sizes: tuple[int, ...]
     total: int
@@ -30,7 +30,7 @@ class Ask:
 
 
 def text_of(path: str) -> str:
-    """Of a file of the system, in one line; why not, in brackets."""
+    """Content of a system file in one line, or the error in brackets."""
     try:
         return Path(path).read_text().strip().replace("\n", "; ") or "(empty)"
     except OSError as error:

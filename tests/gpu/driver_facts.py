@@ -1,6 +1,4 @@
-"""What else only a real driver can tell: who may suspend whom, what it lists and when, what it
-makes of unusual processes, what a look costs.
-"""
+"""Further facts about a real driver: permissions, process lists, unusual processes, costs."""
 
 from __future__ import annotations
 
@@ -19,159 +17,175 @@ from typing import Final
 
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
 from node_agent.devices.nvidia.nvml import Nvml
-from tests.gpu import bench
-from tests.gpu.ask import MIB, Ask, Row, text_of
+from tests.gpu import experiments, worker_client
+from tests.gpu.sizes import MIB, Row, Sizes, text_of
 
-__all__ = ["hidden", "lag", "odd", "own", "polling", "rights"]
+__all__ = [
+    "late_gpu",
+    "listing_lag",
+    "unusual_processes",
+    "own_process",
+    "polling_cost",
+    "permissions",
+]
 
 NOBODY: Final = 65534
 
 
-def lag(ask: Ask) -> Iterator[Row]:
-    """How long after a copy, and after a death, the driver's lists and free memory still show what
-    was.
-    """
-    nvml, hand = Nvml(), CheckpointClient()
-    hand.version()
-    yield {
-        "what": "memory in use that nobody is named for, nobody here, MiB",
-        "is": _nameless(nvml),
-    }
-    with bench.Worker() as worker:
-        worker.do("hold", ask.small)
-        yield {"what": "the same, one process here, MiB", "is": _nameless(nvml)}
+def listing_lag(sizes: Sizes) -> Iterator[Row]:
+    """How long after a copy or the end of a process the driver still lists it and its memory."""
+    nvml, client = Nvml(), CheckpointClient()
+    client.version()
+    yield {"what": "unattributed memory without processes, MiB", "is": _unattributed(nvml)}
+    with worker_client.Worker() as worker:
+        worker.do("hold", sizes.small)
+        yield {"what": "unattributed memory with one process, MiB", "is": _unattributed(nvml)}
 
     def unlisted(pid: int) -> bool:
         return all(one.pid != pid for one in nvml.processes(0))
 
     for what in ("suspended", "killed"):
         idle = nvml.memory(0).used
-        with bench.Worker() as worker:
-            worker.do("hold", ask.small)
+        with worker_client.Worker() as worker:
+            worker.do("hold", sizes.small)
             seen = not unlisted(worker.pid)
             yield {
-                "what": f"NVML lists the worker by the pid that it has here ({what})",
+                "what": f"NVML lists the worker by its pid in this namespace ({what})",
                 "is": "yes" if seen else "no",
             }
             if what == "suspended":
-                hand.lock(worker.pid, bench.LOCK_MS)
-                hand.checkpoint(worker.pid)
+                client.lock(worker.pid, experiments.LOCK_MS)
+                client.checkpoint(worker.pid)
             else:
                 worker.end()
             begun = time.perf_counter()
-            bench.waited(partial(unlisted, worker.pid))
-            yield {"what": f"{what}: not listed after, ms", "is": _since(begun)}
-            bench.waited(partial(_is_free, nvml, idle + ask.small // 10))
-            yield {"what": f"{what}: 90 % of its memory free after, ms", "is": _since(begun)}
+            experiments.wait_until(partial(unlisted, worker.pid))
+            yield {"what": f"{what}: time until unlisted, ms", "is": _since(begun)}
+            experiments.wait_until(partial(_is_free, nvml, idle + sizes.small // 10))
+            yield {
+                "what": f"{what}: time until 90 % of its memory is free, ms",
+                "is": _since(begun),
+            }
             if what == "suspended":
-                hand.restore(worker.pid)
-                hand.unlock(worker.pid)
-    hand.close()
+                client.restore(worker.pid)
+                client.unlock(worker.pid)
+    client.close()
     nvml.close()
 
 
-def _nameless(nvml: Nvml) -> str:
+def _unattributed(nvml: Nvml) -> str:
     held = sum(one.size or 0 for one in nvml.processes(0))
-    return f"{(nvml.memory(0).used - held) / MIB:.0f} (and {nvml.memory(0).reserved / MIB:.0f} reserved)"
+    memory = nvml.memory(0)
+    return f"{(memory.used - held) / MIB:.0f} (and {memory.reserved / MIB:.0f} reserved)"
 
 
 def _since(begun: float) -> str:
     taken = time.perf_counter() - begun
-    return f"{taken * 1000:.1f}" if taken < bench.SHOWN_S else f"not within {bench.SHOWN_S:.0f} s"
+    return (
+        f"{taken * 1000:.1f}"
+        if taken < experiments.LISTED_S
+        else f"not within {experiments.LISTED_S:.0f} s"
+    )
 
 
 def _is_free(nvml: Nvml, used: int) -> bool:
     return nvml.memory(0).used < used
 
 
-def rights(ask: Ask) -> Iterator[Row]:
-    """Root's hand on another user's process; then that user's own hand on their own process."""
+def permissions(sizes: Sizes) -> Iterator[Row]:
+    """Root with a process of another user; then that user with a process of their own."""
     with tempfile.TemporaryDirectory() as folder:
-        home = _open_home(Path(folder)) if os.getuid() == 0 else bench.Home()
-        who = os.getuid() if home.user is None else home.user
+        environment = (
+            _open_environment(Path(folder))
+            if os.getuid() == 0
+            else worker_client.WorkerEnvironment()
+        )
+        who = os.getuid() if environment.user is None else environment.user
         yield {
-            "who": f"uid {os.getuid()} on a process of uid {who} (by {home.python})",
-            "outcome": _said(lambda: _round_of(home)),
+            "who": f"uid {os.getuid()} on a process of uid {who} (by {environment.python})",
+            "outcome": _result_text(lambda: _round_trip(environment)),
         }
-        if home.user is not None:
+        if environment.user is not None:
             yield {
                 "who": f"uid {who} on its own process",
-                "outcome": _said(lambda: _by_itself(ask, home)),
+                "outcome": _result_text(lambda: _as_own_user(sizes, environment)),
             }
 
 
-def _open_home(folder: Path) -> bench.Home:
-    """A copy of the tree that everybody may read, and a Python that everybody may run."""
+def _open_environment(folder: Path) -> worker_client.WorkerEnvironment:
+    """A copy of the tree that all users can read, and a Python that they can run."""
     folder.chmod(0o755)
     for name in ("tests", "node_agent", "jupyter_gpushare"):
         shutil.copytree(
-            bench.ROOT / name,
+            worker_client.ROOT / name,
             folder / name,
             ignore=shutil.ignore_patterns("labextension", "node_modules", "__pycache__"),
         )
     for python in (sys.executable, "/usr/bin/python3"):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             subprocess.run([python, "-c", ""], user=NOBODY, check=True, timeout=20)
-            return bench.Home(python, folder, NOBODY)
-    return bench.Home(sys.executable, folder, NOBODY)
+            return worker_client.WorkerEnvironment(python, folder, NOBODY)
+    return worker_client.WorkerEnvironment(sys.executable, folder, NOBODY)
 
 
-def _said(work: Callable[[], str]) -> str:
+def _result_text(work: Callable[[], str]) -> str:
     try:
         return work()
-    except Exception as error:  # whatever it is, it is the answer
+    except Exception as error:  # any error is a result
         return str(error)
 
 
-def _round_of(home: bench.Home) -> str:
-    hand = CheckpointClient()
+def _round_trip(environment: worker_client.WorkerEnvironment) -> str:
+    client = CheckpointClient()
     try:
-        with bench.Worker(home=home) as worker:
+        with worker_client.Worker(environment=environment) as worker:
             worker.do("hold", 64 * MIB)
-            return "right" if bench.round_trip(hand, worker, 64 * MIB).right else "**WRONG**"
+            return (
+                "right" if experiments.round_trip(client, worker, 64 * MIB).right else "**WRONG**"
+            )
     finally:
-        hand.close()
+        client.close()
 
 
-def _by_itself(ask: Ask, home: bench.Home) -> str:
+def _as_own_user(sizes: Sizes, environment: worker_client.WorkerEnvironment) -> str:
     done = subprocess.run(
         [
-            home.python,
+            environment.python,
             "-m",
             "tests.gpu.parts",
             "own",
             "--sizes",
-            str(ask.small),
+            str(sizes.small),
             "--total",
-            str(ask.total),
+            str(sizes.total),
         ],
-        user=home.user,
-        group=home.user,
+        user=environment.user,
+        group=environment.user,
         extra_groups=[],
         capture_output=True,
         text=True,
         check=False,
-        cwd=home.folder,
+        cwd=environment.folder,
         timeout=60,
     )
     return done.stdout.strip() or done.stderr.strip().rpartition("\n")[2]
 
 
-def own(_: Ask) -> Iterator[Row]:
-    yield {"outcome": _round_of(bench.Home())}
+def own_process(_: Sizes) -> Iterator[Row]:
+    yield {"outcome": _round_trip(worker_client.WorkerEnvironment())}
 
 
-def odd(_: Ask) -> Iterator[Row]:
-    """Processes that are no plain users of a GPU: what NVML and the driver make of them. Each has a
-    worker of its own, which may be spoilt.
+def unusual_processes(_: Sizes) -> Iterator[Row]:
+    """NVML and the driver with unusual processes, each with a worker of its own, which may be
+    damaged.
     """
-    nvml, hand = Nvml(), CheckpointClient()
+    nvml, client = Nvml(), CheckpointClient()
     for what, kind, word in (
-        ("it has only counted the GPUs", "counter", ""),
+        ("it only counted the GPUs", "counter", ""),
         ("its forked child", "driver", "fork"),
         ("it has unified memory", "driver", "managed"),
     ):
-        with bench.Worker(kind) as worker:
+        with worker_client.Worker(kind) as worker:
             pid = worker.pid
             if kind == "driver":
                 worker.do("hold", 64 * MIB)
@@ -182,7 +196,7 @@ def odd(_: Ask) -> Iterator[Row]:
                 worker.do("managed", 64 * MIB)
                 yield {
                     "process": what,
-                    "asked": "its maps of /dev/nvidia-uvm",
+                    "asked": "its mappings of /dev/nvidia-uvm",
                     "answer": f"before {before}, with it {_mapped(pid)}",
                 }
             listed = {one.pid: one.size for one in nvml.processes(0)}
@@ -191,50 +205,54 @@ def odd(_: Ask) -> Iterator[Row]:
                 "asked": "NVML lists it",
                 "answer": f"yes, {listed[pid]} bytes" if pid in listed else "no",
             }
-            for step, answer in bench.tried(hand, pid):
+            for step, answer in experiments.try_each_step(client, pid):
                 yield {"process": what, "asked": step, "answer": answer}
             if kind == "driver":
                 yield {
                     "process": what,
                     "asked": "the worker's bytes",
-                    "answer": _said(lambda one=worker: one.do("check", within=20)),
+                    "answer": _result_text(lambda one=worker: one.do("check", within=20)),
                 }
-    hand.close()
+    client.close()
     nvml.close()
 
 
 def _mapped(pid: int) -> str:
-    """How many of its mappings are of /dev/nvidia-uvm, by what may be done in them."""
-    rights = [
+    """Number of its mappings of /dev/nvidia-uvm, by permissions."""
+    permissions = [
         line.split()[1]
         for line in text_of(f"/proc/{pid}/maps").split("; ")
         if line.endswith("nvidia-uvm")
     ]
-    return ", ".join(f"{rights.count(one)} x {one}" for one in sorted(set(rights))) or "none"
+    return (
+        ", ".join(f"{permissions.count(one)} x {one}" for one in sorted(set(permissions))) or "none"
+    )
 
 
 HIDDEN: Final = """
 import ctypes, os
 c = ctypes.CDLL("libcuda.so.1"); n = ctypes.c_int()
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
-print("hidden: cuInit", c.cuInit(0), "cuDeviceGetCount", c.cuDeviceGetCount(ctypes.byref(n)), n.value)
+def count(): return c.cuInit(0), "cuDeviceGetCount", c.cuDeviceGetCount(ctypes.byref(n)), n.value
+print("hidden: cuInit", *count())
 os.environ["CUDA_VISIBLE_DEVICES"] = {uuid!r}
-print("then shown: cuInit", c.cuInit(0), "cuDeviceGetCount", c.cuDeviceGetCount(ctypes.byref(n)), n.value)
+print("then visible: cuInit", *count())
 """
 HIDDEN_TORCH: Final = """
 import os
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 import torch
-print("hidden: torch.cuda.is_available", torch.cuda.is_available(), "device_count", torch.cuda.device_count())
+def state(): return torch.cuda.is_available(), "device_count", torch.cuda.device_count()
+print("hidden: torch.cuda.is_available", *state())
 os.environ["CUDA_VISIBLE_DEVICES"] = {uuid!r}
-print("then shown: torch.cuda.is_available", torch.cuda.is_available(), "device_count", torch.cuda.device_count())
+print("then visible: torch.cuda.is_available", *state())
 try: print("a tensor:", torch.ones(2, device="cuda").sum().item())
 except Exception as error: print("a tensor:", type(error).__name__, error)
 """
 
 
-def hidden(_: Ask) -> Iterator[Row]:
-    """Whether a process that looked for GPUs before it had a share sees its GPU afterwards."""
+def late_gpu(_: Sizes) -> Iterator[Row]:
+    """Whether a process that listed the GPUs before it had a share sees its GPU afterwards."""
     nvml = Nvml()
     uuid = nvml.gpus[0].uuid
     nvml.close()
@@ -250,10 +268,10 @@ def hidden(_: Ask) -> Iterator[Row]:
             yield {"by": name, "said": line}
 
 
-def polling(_: Ask) -> Iterator[Row]:
-    """What one look costs with the driver's real calls (the steady polling makes one a second)."""
+def polling_cost(_: Sizes) -> Iterator[Row]:
+    """Cost of a reading with real driver calls (the agent makes one per second)."""
     nvml = Nvml()
-    with bench.Worker() as one, bench.Worker() as two:
+    with worker_client.Worker() as one, worker_client.Worker() as two:
         for worker in (one, two):
             worker.do("hold", 32 * MIB)
         for name, call in (
@@ -274,7 +292,7 @@ def _cost(call: Callable[[], object], times: int = 50) -> Row:
             begun = time.perf_counter()
             call()
             taken.append((time.perf_counter() - begun) * 1000)
-    except Exception as error:  # not every driver has every call
+    except Exception as error:  # some drivers lack some calls
         return {"problem": str(error)}
     return {
         "median_ms": round(statistics.median(taken), 3),
