@@ -206,7 +206,7 @@ class Product:
         self.frameworks = FrameworkCaps()
 
     def cap(self, mib: int, total_mib: int) -> None:
-        self.frameworks.told(
+        self.frameworks.set_devices(
             [{"uuid": "", "cap_mib": mib, "total_mib": total_mib, "visible": "0"}], running=False
         )
         self.frameworks.apply()
