@@ -21,6 +21,7 @@ from jupyter_gpushare.messages import (
     PodView,
     ServerWelcome,
     Share,
+    WhatIfAnswer,
     WorkloadGone,
     WorkloadRequest,
     WorkloadView,
@@ -45,6 +46,7 @@ class Scheduler:
     def __init__(self) -> None:
         self.free = 1.0
         self.error: Exception | None = None
+        self.what_if = WhatIfAnswer(starts_now=True)
         self.submitted: list[WorkloadRequest] = []
         self.workloads: dict[str, WorkloadView] = {}
         self.calls: list[str] = []
@@ -63,6 +65,8 @@ class Scheduler:
         assert body is not None
         if self.error is not None:
             raise self.error
+        if path.endswith("what-if"):
+            return self.what_if
         return self._submit(decode(WorkloadRequest, body))
 
     def _submit(self, request: WorkloadRequest) -> WorkloadView:
