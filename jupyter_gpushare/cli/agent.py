@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import click
 
 from jupyter_gpushare.core.model.errors import InvalidInput, Unavailable
+from jupyter_gpushare.core.model.labels import check_label_key, check_label_value
 from jupyter_gpushare.core.model.units import read_memory
 
 from .log_format import log_options, set_up
@@ -206,6 +207,11 @@ def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise InvalidInput(f"a label must be KEY=VALUE, got {text!r}", field="--label")
+    try:
+        check_label_key(key)
+        check_label_value(value)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, field="--label") from None
     return key, value
 
 

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import click
 
+from jupyter_gpushare.cli.control_characters import escape_controls
+
 __all__ = ["ABOUT", "log_options", "set_up"]
 
 ABOUT: Final = ("workload", "lease", "kernel", "node", "project", "user", "actor")
@@ -66,20 +68,18 @@ def set_up(level: str, form: str, **always: str) -> None:
 
 
 class _TextFormatter(logging.Formatter):
-    """A message is one line, whatever names somebody gave their notebooks; a traceback follows on
-    lines of its own.
-    """
+    """The message is one line; a traceback follows on further lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        return super().formatMessage(record).replace("\n", "\\n").replace("\r", "\\r")
+        return escape_controls(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
-        return SECRETS.sub(HIDDEN, super().format(record))
+        return SECRETS.sub(HIDDEN, escape_controls(super().format(record), keep="\n\t"))
 
 
 class _JsonFormatter(logging.Formatter):
-    """`time` (ISO 8601, UTC), `level`, `logger`, `message`, what it is about as far as that is
-    known, and `error`: a traceback.
+    """`time` (ISO 8601, UTC), `level`, `logger`, `message`, the fields in `ABOUT`, and `error`: a
+    traceback. JSON escapes control characters below U+0020; the others are escaped here.
     """
 
     def __init__(self, always: dict[str, str]) -> None:
@@ -87,16 +87,18 @@ class _JsonFormatter(logging.Formatter):
         self._always = always
 
     def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": time,
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
             **self._always,
-            **{name: str(value) for name in ABOUT if (value := getattr(record, name, None))},
         }
+        for name in ABOUT:
+            if value := getattr(record, name, None):
+                line[name] = str(value)
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(
-            {name: SECRETS.sub(HIDDEN, value) for name, value in line.items()}, ensure_ascii=False
-        )
+        clean = {name: SECRETS.sub(HIDDEN, value) for name, value in line.items()}
+        return escape_controls(json.dumps(clean, ensure_ascii=False))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jupyter_gpushare.cli.control_characters import escape_controls
+
 __all__ = ["amount", "table"]
 
 
@@ -14,6 +16,7 @@ def amount(value: float | None) -> str:
 
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A title, a header and rows. Columns of numbers are aligned to the right, except the first."""
+    rows = [[escape_controls(cell) for cell in row] for row in rows]
     columns = list(zip(header, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     right = [

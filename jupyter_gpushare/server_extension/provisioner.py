@@ -30,8 +30,8 @@ from .services.service import GpuShareService
 __all__ = ["GpuShareProvisioner", "with_extension"]
 
 SECRETS: Final = re.compile(
-    r"^(JUPYTERHUB_API_TOKEN|JPY_API_TOKEN|JUPYTER_TOKEN|CONFIGPROXY_AUTH_TOKEN"
-    r"|GPUSHARE_\w*TOKEN|GPUSHARE_TOKEN_FILE|GPUSHARE_DB_URL)$"
+    r"(JUPYTERHUB_API_TOKEN|JPY_API_TOKEN|JUPYTER_TOKEN|CONFIGPROXY_AUTH_TOKEN"
+    r"|GPUSHARE_\w*TOKEN|GPUSHARE_TOKEN_FILE|GPUSHARE_DB_URL)"
 )
 """Variables of the server that kernels must not see. A kernel's own `GPUSHARE_TOKEN_FILE` is set
 after these are removed.
@@ -47,7 +47,7 @@ PER_KERNEL_NAMES: Final = (
 """Never inherited: a server may have been started in a terminal of another kernel."""
 GPU_VISIBILITY: Final = frozenset({"CUDA_VISIBLE_DEVICES", "GPUSHARE_HIDES_GPUS"})
 """If the kernelspec or the server's environment sets one of these, it takes precedence."""
-IPYKERNEL: Final = re.compile(r"^ipykernel(_launcher|\.kernelapp)?$")
+IPYKERNEL: Final = re.compile(r"ipykernel(_launcher|\.kernelapp)?")
 IPYKERNEL_IN_SHELL: Final = re.compile(r"(?<=\s)-m\s+ipykernel(_launcher|\.kernelapp)?(?=\s|$)")
 LOAD_EXTENSION: Final = ("--ext", "jupyter_gpushare")
 
@@ -80,7 +80,7 @@ class GpuShareProvisioner(LocalProvisioner):
         kwargs["env"] = env = {
             name: value
             for name, value in kwargs["env"].items()
-            if not SECRETS.match(name) and name not in PER_KERNEL_NAMES
+            if not SECRETS.fullmatch(name) and name not in PER_KERNEL_NAMES
         }
         is_first, self._launches = self._launches == 0, self._launches + 1
         service = self._service()
@@ -229,7 +229,9 @@ def with_extension(cmd: Sequence[str]) -> list[str]:
     commands do not know `--ext` and stay unchanged.
     """
     for i, (before, part) in enumerate(pairwise(["", *cmd])):
-        if (before == "-m" and IPYKERNEL.match(part)) or part.endswith("/ipykernel_launcher.py"):
+        if (before == "-m" and IPYKERNEL.fullmatch(part)) or part.endswith(
+            "/ipykernel_launcher.py"
+        ):
             return [*cmd[: i + 1], *LOAD_EXTENSION, *cmd[i + 1 :]]
         if IPYKERNEL_IN_SHELL.search(part):
             return [

@@ -67,6 +67,20 @@ def test_a_name_with_line_ends_forges_no_line_for_people(written: Callable[..., 
     assert "INFO gpushare.test: workload a\\n2026" in line
 
 
+CONTROLS = "\x1b[2J\x07\x9b1m\r\n\u2028\u202e\x7f"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_control_characters_are_escaped(written: Callable[..., str], form: str) -> None:
+    """A name cannot control the terminal of the person who reads the log."""
+    try:
+        raise ValueError(f"no notebook {CONTROLS}")
+    except ValueError:
+        text = written(form, "workload %s", f"a{CONTROLS}b", exc_info=True, user=f"eve{CONTROLS}")
+    assert all(character.isprintable() or character in "\n\t" for character in text)
+    assert "\\x1b[2J" in text or "\\u001b[2J" in text
+
+
 def test_what_is_too_mild_is_not_written(written: Callable[..., str]) -> None:
     assert written("json", "hello", level="warning") == ""
 

@@ -53,7 +53,7 @@ _DURATION_UNITS: Final = {
     "w": 7 * 86_400_000,
 }
 _NUMBER_AND_UNIT: Final = re.compile(
-    r"^\s*([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*$"
+    r"\s*([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*"
 )
 
 
@@ -119,7 +119,7 @@ def exact_memory(
         return None
     accepted = "a size such as 20GiB or 512MiB" + _or_unlimited(unlimited)
     match = (
-        _NUMBER_AND_UNIT.match(str(value))
+        _NUMBER_AND_UNIT.fullmatch(str(value))
         if not isinstance(value, bool) and isinstance(value, (int, float, str))
         else None
     )
@@ -172,7 +172,7 @@ def read_duration(value: object, *, what: str = "time") -> int:
     """
     accepted = "a time such as 30s, 5m or 7d"
     match = (
-        _NUMBER_AND_UNIT.match(str(value))
+        _NUMBER_AND_UNIT.fullmatch(str(value))
         if not isinstance(value, bool) and isinstance(value, (int, float, str))
         else None
     )

@@ -126,9 +126,10 @@ class TokenService:
         """Creates a token. Only this answer contains the secret. `by` is the actor for the audit
         log. Raises InvalidInput.
         """
-        if not request.name.strip() or len(request.name) > LONGEST_NAME:
+        if not _is_name(request.name):
             raise InvalidInput(
-                f"a token needs a name of 1 to {LONGEST_NAME} characters: its user, server or node",
+                f"a token needs a name of 1 to {LONGEST_NAME} printable characters: its user,"
+                " server or node",
                 field="name",
             )
         secret = PREFIX + secrets.token_urlsafe(32)
@@ -274,14 +275,16 @@ def _names(given: list[str], what: str, is_possible: bool) -> str:
             f"{what} are allowed only for tokens of {'servers' if what == 'users' else 'persons'}",
             field=what,
         )
-    if len(given) > MOST_NAMES or any(
-        not name.strip() or len(name) > LONGEST_NAME for name in given
-    ):
+    if len(given) > MOST_NAMES or not all(map(_is_name, given)):
         raise InvalidInput(
-            f"{what} must be at most {MOST_NAMES} names of 1 to {LONGEST_NAME} characters",
+            f"{what} must be at most {MOST_NAMES} names of 1 to {LONGEST_NAME} printable characters",
             field=what,
         )
     return json.dumps(list(dict.fromkeys(given))) if given else ""
+
+
+def _is_name(text: str) -> bool:
+    return bool(text.strip()) and len(text) <= LONGEST_NAME and text.isprintable()
 
 
 def _is_good(row: TokenRow, now: int) -> bool:

@@ -33,6 +33,7 @@ from ..state.admission import (
 )
 from ..state.audit import audit
 from ..state.nodes import Send
+from ..state.request_limits import check_limits
 from ..state.restore import restore
 from ..state.unit_of_work import ChangeListener, UnitOfWork
 from ..state.workload_records import WorkloadRecord, reason_of, request_text
@@ -264,6 +265,7 @@ class SchedulerService:
             ]
         default, created = self.unit_of_work.loaded.admin.default_project, self.unit_of_work.clock()
         check_units(request)
+        check_limits(request)
         return read_request(
             request,
             self.unit_of_work.loaded.policy,
