@@ -46,7 +46,15 @@ export function expectedShort(
 
 /** When a preset would start: "starts now", "about 6 min", "would wait". */
 export function offerText(answer: WhatIfAnswer, trans: TranslationBundle): string {
+  if (isRefused(answer)) {
+    return trans.__('cannot start');
+  }
   return answer.starts_now
     ? trans.__('starts now')
     : (expectedShort(answer.expected_wait, trans) ?? trans.__('would wait'));
+}
+
+/** Whether the server would refuse the request, because it can never start. */
+export function isRefused(answer: WhatIfAnswer & { readonly refused?: boolean }): boolean {
+  return answer.refused === true; // missing on older servers
 }

@@ -83,6 +83,10 @@ describe('what if', () => {
       'Would wait. No quota is left.'
     ],
     [
+      { answer: { ...answer, starts_now: false, refused: true, reason } },
+      'Cannot start. No quota is left.'
+    ],
+    [
       {
         answer: {
           ...answer,

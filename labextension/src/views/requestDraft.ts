@@ -14,6 +14,8 @@ export interface IDraft {
   readonly pools: string;
   readonly priority: string;
   readonly preset: string | null;
+  /** Queue the request although it can never start with the present nodes and quotas. */
+  readonly queueAnyway: boolean;
 }
 
 export function firstDraft(kernel: Kernel | null, choices: IChoices): IDraft {
@@ -25,7 +27,8 @@ export function firstDraft(kernel: Kernel | null, choices: IChoices): IDraft {
     project: kernel?.project ?? choices.projects[0] ?? '',
     pools: '',
     priority: '',
-    preset: kernel?.preset ?? null
+    preset: kernel?.preset ?? null,
+    queueAnyway: false
   };
 }
 
@@ -39,18 +42,20 @@ export function draftOf(request: KernelRequest, draft: IDraft, preset: string | 
     project: request.project ?? draft.project,
     pools: typeof pools === 'string' ? pools : pools.join(','),
     priority: String(request.priority_class ?? draft.priority),
-    preset
+    preset,
+    queueAnyway: false
   };
 }
 
 export function requestOf(draft: IDraft): KernelRequest {
-  const { unit, amount, limit, project, pools, priority, preset } = draft;
+  const { unit, amount, limit, project, pools, priority, preset, queueAnyway } = draft;
   return {
     ...(preset === null ? {} : { preset }),
     [unit]: amount.trim(),
     ...(limit.trim() === '' ? {} : { gpu_limit: limit.trim() }),
     ...(project === '' ? {} : { project }),
     ...(pools === '' ? {} : { node_pools: pools.split(',') }),
-    ...(priority === '' ? {} : { priority_class: priority })
+    ...(priority === '' ? {} : { priority_class: priority }),
+    ...(queueAnyway ? { queue_anyway: true } : {})
   };
 }

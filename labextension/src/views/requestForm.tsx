@@ -9,7 +9,15 @@ import { Field } from './field';
 import { useKeptFocus } from './keptFocus';
 import { Presets } from './presets';
 import { draftOf, firstDraft, IChoices, IDraft, requestOf } from './requestDraft';
-import { Alternatives, AskWhatIf, changed, Expectation, SETTLE_MS, useWhatIf } from './whatIf';
+import {
+  Alternatives,
+  AskWhatIf,
+  changed,
+  Expectation,
+  isImpossible,
+  SETTLE_MS,
+  useWhatIf
+} from './whatIf';
 
 interface IRequestFormProps {
   /** Prefix of element ids: two forms for one kernel may be open. */
@@ -32,7 +40,7 @@ interface IRequestFormProps {
 export function RequestForm(props: IRequestFormProps): JSX.Element {
   const { choices, trans } = props;
   const [draft, setDraft] = React.useState(() => firstDraft(props.kernel, choices));
-  const set = (change: Partial<IDraft>) => setDraft({ ...draft, ...change });
+  const set = (change: Partial<IDraft>) => setDraft({ ...draft, queueAnyway: false, ...change });
   const mistake = mistakeIn(draft, trans);
   const settled = useSettled(mistake?.message ?? null) ? mistake : null;
   const refusal = settled ?? props.refusal;
@@ -41,9 +49,10 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
   const form = React.useRef<HTMLFormElement>(null);
   const keepFocus = useKeptFocus(form, () => focusTarget(form.current));
   const known = useWhatIf(props.onWhatIf, request);
+  const isBlocked = isImpossible(known);
   const submit = (event: React.FormEvent) => {
     event.preventDefault();
-    if (request !== null && !props.busy) {
+    if (request !== null && !props.busy && !isBlocked) {
       props.onSubmit(request);
     }
   };
@@ -114,6 +123,16 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
         {choice('priority_class', trans.__('Priority'), 'priority', choices.priority_classes)}
       </details>
       {request !== null && !isSaid(known, refusal) && <Expectation known={known} trans={trans} />}
+      {(isBlocked || draft.queueAnyway) && (
+        <label>
+          <input
+            type="checkbox"
+            checked={draft.queueAnyway}
+            onChange={event => set({ queueAnyway: event.target.checked })}
+          />{' '}
+          {trans.__('Queue anyway')}
+        </label>
+      )}
       {request !== null && known !== null && 'answer' in known && (
         <Alternatives
           alternatives={known.answer.alternatives}
@@ -125,7 +144,7 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
         <button
           type="submit"
           className="jp-GpuShare-button jp-mod-primary"
-          aria-disabled={props.busy || mistake !== null}
+          aria-disabled={props.busy || mistake !== null || isBlocked}
         >
           {trans.__('Request')}
         </button>

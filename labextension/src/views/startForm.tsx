@@ -2,6 +2,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { isRefused } from '../expectedWait';
 import { KernelRequest } from '../schema';
 import { IRequestError, IState } from '../state';
 import { ConnectionLine } from './panel';
@@ -79,8 +80,9 @@ export function StartForm(props: IStartFormProps): JSX.Element {
 /** The error of an invalid request, found before a notebook is created; null when it is valid. */
 async function serverError(request: KernelRequest, ask: AskWhatIf): Promise<IRequestError | null> {
   try {
-    await ask(request);
-    return null;
+    const answer = await ask(request);
+    // the form shows why it cannot start
+    return isRefused(answer) ? { field: null, message: '' } : null;
   } catch (error) {
     const { field = null, message } = error as Error & Partial<IRequestError>;
     return field === null ? null : { field, message };

@@ -2,6 +2,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { isRefused } from '../expectedWait';
 import { sentence } from '../messages';
 import { Alternative, KernelRequest, WhatIfAnswer } from '../schema';
 import { Expected } from './expectedWait';
@@ -12,7 +13,7 @@ export type AskWhatIf = (request: KernelRequest, kernelId?: string) => Promise<W
 /** Wait until a person stops typing. */
 export const SETTLE_MS = 300;
 
-type Known = { readonly answer: WhatIfAnswer } | { readonly problem: string } | null;
+export type Known = { readonly answer: WhatIfAnswer } | { readonly problem: string } | null;
 
 /** The answer to the current request; null while it is loading. `key`: other dependencies. */
 export function useWhatIf(ask: AskWhatIf, request: KernelRequest | null, key = ''): Known {
@@ -58,6 +59,11 @@ export function Expectation({ known, trans }: IExpectationProps): JSX.Element {
   );
 }
 
+/** Whether the request can never start, so that the server would refuse it. */
+export function isImpossible(known: Known): boolean {
+  return known !== null && 'answer' in known && isRefused(known.answer);
+}
+
 /** The answer as text. */
 export function expectation(known: Known, trans: TranslationBundle): string {
   if (known === null) {
@@ -67,6 +73,9 @@ export function expectation(known: Known, trans: TranslationBundle): string {
     return sentence(known.problem);
   }
   const { starts_now, node, displaces, reason } = known.answer;
+  if (isImpossible(known)) {
+    return trans.__('Cannot start. %1', reason?.message ?? '').trim();
+  }
   const room = displaces.length === 0 ? '' : ' ' + displacedText(displaces.length, trans);
   if (starts_now) {
     return (
