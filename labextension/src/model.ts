@@ -65,8 +65,8 @@ export class GpuShare implements IGpuShare, IStreamListener {
   }
 
   watchProjects(): IDisposable {
-    this.projects.begin();
-    return new DisposableDelegate(() => this.projects.end());
+    this.projects.addWatcher();
+    return new DisposableDelegate(() => this.projects.removeWatcher());
   }
 
   dismiss(kernelId: string): void {
@@ -136,7 +136,7 @@ export class GpuShare implements IGpuShare, IStreamListener {
     const before = this._state;
     this._state = reduce(before, fact);
     if (this._state !== before) {
-      this.projects.follow(before.status, this._state.status);
+      this.projects.refreshOnChange(before.status, this._state.status);
       this._changed.emit();
       news(before, this._state).forEach(item => this._news.emit(item));
     }

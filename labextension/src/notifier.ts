@@ -27,11 +27,11 @@ export class Notifier {
   constructor(private readonly options: IOptions) {
     this.gpushare = options.gpushare;
     this.trans = options.trans;
-    this.gpushare.news.connect((_, item) => this.tell(item));
-    this.gpushare.changed.connect(() => this.follow());
+    this.gpushare.news.connect((_, item) => this.notify(item));
+    this.gpushare.changed.connect(() => this.updateCountdowns());
   }
 
-  private tell(item: IKernelEvent): void {
+  private notify(item: IKernelEvent): void {
     const message = messageOf(item, this.trans);
     if (message === null || item.event.kind === 'notice' || !this.options.isWanted()) {
       return; // shown by its countdown, which ends with the notice
@@ -56,23 +56,23 @@ export class Notifier {
   }
 
   /** Start, update or end the countdowns. */
-  private follow(): void {
+  private updateCountdowns(): void {
     const kernels = this.gpushare.state.status?.kernels ?? [];
-    const noticed = kernels.filter(
+    const withNotice = kernels.filter(
       kernel => kernel.notice_deadline !== null && this.options.isWanted()
     );
-    const announced = noticed.filter(kernel => !this.options.isInSight(kernel.kernel_id));
-    announced.forEach(kernel => this.count(kernel));
-    const still = new Set(announced.map(kernel => kernel.kernel_id));
-    [...this.open.keys()].filter(id => !still.has(id)).forEach(id => this.end(id));
-    this.wind(noticed.length > 0);
+    const hidden = withNotice.filter(kernel => !this.options.isInSight(kernel.kernel_id));
+    hidden.forEach(kernel => this.showCountdown(kernel));
+    const active = new Set(hidden.map(kernel => kernel.kernel_id));
+    [...this.countdowns.keys()].filter(id => !active.has(id)).forEach(id => this.endCountdown(id));
+    this.setTimer(withNotice.length > 0);
   }
 
-  private count(kernel: Kernel): void {
+  private showCountdown(kernel: Kernel): void {
     const text = countdown(kernel, Date.now(), this.trans);
-    const known = this.open.get(kernel.kernel_id);
+    const known = this.countdowns.get(kernel.kernel_id);
     if (text === null) {
-      this.end(kernel.kernel_id);
+      this.endCountdown(kernel.kernel_id);
     } else if (known !== undefined) {
       Notification.update({ id: known, message: text });
     } else {
@@ -82,28 +82,28 @@ export class Notifier {
       });
       const save = choice('suspend', this.trans.__('Suspend now'));
       const move = choice('move', this.trans.__('Move now'));
-      this.open.set(
+      this.countdowns.set(
         kernel.kernel_id,
         Notification.emit(text, 'warning', { autoClose: false, actions: [save, move] })
       );
     }
   }
 
-  private end(kernelId: string): void {
-    const known = this.open.get(kernelId);
+  private endCountdown(kernelId: string): void {
+    const known = this.countdowns.get(kernelId);
     if (known !== undefined) {
-      this.open.delete(kernelId);
+      this.countdowns.delete(kernelId);
       Notification.dismiss(known);
     }
   }
 
   /** The timer runs only while something counts down; a notebook may be hidden meanwhile. */
-  private wind(counting: boolean): void {
-    if (counting && this.hand === null) {
-      this.hand = window.setInterval(() => this.follow(), 1000);
-    } else if (!counting && this.hand !== null) {
-      window.clearInterval(this.hand);
-      this.hand = null;
+  private setTimer(counting: boolean): void {
+    if (counting && this.timer === null) {
+      this.timer = window.setInterval(() => this.updateCountdowns(), 1000);
+    } else if (!counting && this.timer !== null) {
+      window.clearInterval(this.timer);
+      this.timer = null;
     }
   }
 
@@ -113,6 +113,6 @@ export class Notifier {
 
   private readonly gpushare: IGpuShare;
   private readonly trans: TranslationBundle;
-  private readonly open = new Map<string, string>();
-  private hand: number | null = null;
+  private readonly countdowns = new Map<string, string>();
+  private timer: number | null = null;
 }

@@ -28,14 +28,14 @@ export class ProjectsPoll {
     });
   }
 
-  begin(): void {
+  addWatcher(): void {
     this.watchers += 1;
     if (this.watchers === 1) {
       void this.poll.refresh(); // also starts the interval
     }
   }
 
-  end(): void {
+  removeWatcher(): void {
     this.watchers -= 1;
     if (this.watchers === 0) {
       void this.poll.stop();
@@ -43,12 +43,12 @@ export class ProjectsPoll {
   }
 
   /** Refresh when the workloads of my kernels changed. */
-  follow(before: Status | null, after: Status | null): void {
+  refreshOnChange(before: Status | null, after: Status | null): void {
     if (
       this.watchers > 0 &&
       this.timer === null &&
       before !== null &&
-      held(before) !== held(after)
+      dependencies(before) !== dependencies(after)
     ) {
       this.timer = window.setTimeout(() => {
         this.timer = null;
@@ -65,7 +65,7 @@ export class ProjectsPoll {
 }
 
 /** Everything that the table depends on, as a text to compare. */
-function held(status: Status | null): string {
+function dependencies(status: Status | null): string {
   const kernels = (status?.kernels ?? []).map(kernel => `${kernel.workload} ${kernel.state}`);
   return [status?.scheduler.reachable, ...kernels].join();
 }

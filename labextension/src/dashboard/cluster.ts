@@ -20,11 +20,11 @@ export class Cluster {
     this.poll = new Poll({
       name: 'jupyter-gpushare:cluster',
       auto: false,
-      factory: () => this.ask(),
+      factory: () => this.pollTables(),
       frequency: { interval: INTERVAL_MS, backoff: true, max: MAX_INTERVAL_MS },
       standby: 'when-hidden'
     });
-    this.follow = new Throttler(() => void this.poll.refresh(), {
+    this.refreshSoon = new Throttler(() => void this.poll.refresh(), {
       limit: FOLLOW_MS,
       edge: 'trailing'
     });
@@ -61,39 +61,39 @@ export class Cluster {
 
   dispose(): void {
     this.gpushare.changed.disconnect(this.onKernels, this);
-    this.follow.dispose();
+    this.refreshSoon.dispose();
     this.poll.dispose();
   }
 
   private onKernels(): void {
     if (this.tables.length > 0) {
-      void this.follow.invoke();
+      void this.refreshSoon.invoke();
     }
   }
 
   /** Rejects when no table was answered, so that the poll backs off. */
-  private async ask(): Promise<void> {
-    const asked = this.tables;
-    const answers = await Promise.all(asked.map(table => this.askOne(table)));
-    if (asked.length > 0 && !answers.includes(true)) {
+  private async pollTables(): Promise<void> {
+    const polled = this.tables;
+    const results = await Promise.all(polled.map(table => this.pollTable(table)));
+    if (polled.length > 0 && !results.includes(true)) {
       throw new Error('no table was answered');
     }
   }
 
-  private async askOne(table: TableName): Promise<boolean> {
+  private async pollTable(table: TableName): Promise<boolean> {
     try {
       const minutes = table === 'history' ? this.minutes : null;
       const text = await this.client.text(
         table,
         minutes === null ? {} : { minutes: String(minutes) }
       );
-      const same = this.texts.get(table) === text;
+      const isSame = this.texts.get(table) === text;
       this.texts.set(table, text);
       this.apply({
         type: 'answered',
         table,
         at: Date.now(),
-        rows: same ? 'same' : rowsIn(table, text)
+        rows: isSame ? 'same' : rowsIn(table, text)
       });
       return true;
     } catch (error) {
@@ -112,7 +112,7 @@ export class Cluster {
   }
 
   private readonly poll: Poll<void>;
-  private readonly follow: Throttler;
+  private readonly refreshSoon: Throttler;
   private readonly texts = new Map<TableName, string>();
   private tables: readonly TableName[] = [];
   private minutes = 60;

@@ -42,13 +42,13 @@ export function DataTable<Item>(props: IDataTableProps<Item>): JSX.Element {
   const { rows, label, trans } = props;
   const table = useTable(props);
   const scroller = React.useRef<HTMLDivElement>(null);
-  const drawn = table.getRowModel().rows;
+  const visibleRows = table.getRowModel().rows;
   const virtual = useVirtualizer({
-    count: drawn.length,
+    count: visibleRows.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => ROW_PX,
     overscan: AHEAD,
-    getItemKey: index => drawn[index].id
+    getItemKey: index => visibleRows[index].id
   });
   const items = virtual.getVirtualItems();
   const above = items.length > 0 ? items[0].start : 0;
@@ -61,28 +61,28 @@ export function DataTable<Item>(props: IDataTableProps<Item>): JSX.Element {
       role="region"
       aria-label={label}
     >
-      <table aria-rowcount={drawn.length + 1} aria-label={label}>
+      <table aria-rowcount={visibleRows.length + 1} aria-label={label}>
         <thead>
-          <Head table={table} trans={trans} />
+          <TableHead table={table} trans={trans} />
         </thead>
         <tbody>
           {above > 0 && <Spacer px={above} span={props.shown.length} />}
           {items.map(item => (
-            <Line
+            <TableRow
               key={item.key}
               item={item}
-              row={drawn[item.index]}
+              row={visibleRows[item.index]}
               version={props.shown}
               measure={virtual.measureElement}
               onPick={props.onPick}
-              isPicked={props.picked === drawn[item.index].id}
-              original={drawn[item.index].original}
+              isPicked={props.picked === visibleRows[item.index].id}
+              original={visibleRows[item.index].original}
             />
           ))}
           {below > 0 && <Spacer px={below} span={props.shown.length} />}
         </tbody>
       </table>
-      {drawn.length === 0 && rows.length > 0 && (
+      {visibleRows.length === 0 && rows.length > 0 && (
         <p className="jp-GpuShare-faint">{trans.__('No matching rows.')}</p>
       )}
     </div>
@@ -140,7 +140,7 @@ function definition<Item>(column: IColumn<Item>, trans: TranslationBundle): Colu
   };
 }
 
-function Head<Item>({
+function TableHead<Item>({
   table,
   trans
 }: {
@@ -185,7 +185,7 @@ function metaOf<Item>(column: Column<Item>): IMeta<Item> {
   return column.columnDef.meta as IMeta<Item>;
 }
 
-interface ILineProps<Item> {
+interface ITableRowProps<Item> {
   item: VirtualItem;
   row: Row<Item>;
   /** Only compared: a row renders again when it, its index or the columns change. */
@@ -196,7 +196,13 @@ interface ILineProps<Item> {
   onPick?: (row: Item) => void;
 }
 
-function LineOnce<Item>({ item, row, measure, onPick, isPicked }: ILineProps<Item>): JSX.Element {
+function TableRowView<Item>({
+  item,
+  row,
+  measure,
+  onPick,
+  isPicked
+}: ITableRowProps<Item>): JSX.Element {
   return (
     <tr
       ref={measure}
@@ -232,15 +238,15 @@ function LineOnce<Item>({ item, row, measure, onPick, isPicked }: ILineProps<Ite
   );
 }
 
-const Line = React.memo(
-  LineOnce,
+const TableRow = React.memo(
+  TableRowView,
   (a, b) =>
     a.original === b.original &&
     a.version === b.version &&
     a.isPicked === b.isPicked &&
     a.item.index === b.item.index &&
     a.onPick === b.onPick
-) as typeof LineOnce;
+) as typeof TableRowView;
 
 function Spacer({ px, span }: { px: number; span: number }): JSX.Element {
   return (

@@ -8,14 +8,15 @@ import * as React from 'react';
 import { gpuIcon } from '../icon';
 import { IGpuShare } from '../tokens';
 import { Cluster } from './cluster';
-import { Chosen, Dashboard, NEEDS, View, VIEWS } from './dashboard';
+import { Dashboard } from './dashboard';
 import { TableName } from './state';
+import { Chosen, NEEDS, View, VIEWS } from './views';
 
 const WIDGET_ID = 'jupyter-gpushare-dashboard';
-const KEPT = 'jupyter-gpushare:dashboard';
+const STATE_KEY = 'jupyter-gpushare:dashboard';
 
 /** What is saved between visits. */
-interface IKept {
+interface ISettings {
   view: View;
   minutes: number;
   chosen: Chosen;
@@ -36,13 +37,13 @@ export class DashboardContent extends ReactWidget {
     this.cluster.changed.connect(this.redraw, this);
     context.gpushare.changed.connect(this.redraw, this);
     context.themes?.themeChanged.connect(this.redraw, this);
-    void this.recall();
+    void this.restore();
   }
 
   /** Show one of the views; an unknown view changes nothing. */
-  turnTo(view: string | undefined): void {
+  showView(view: string | undefined): void {
     if (VIEWS.some(one => one === view)) {
-      this.keep({ view: view as View });
+      this.change({ view: view as View });
     }
   }
 
@@ -55,21 +56,21 @@ export class DashboardContent extends ReactWidget {
 
   protected onAfterShow(msg: Message): void {
     super.onAfterShow(msg);
-    this.look();
+    this.refresh();
   }
 
   protected onAfterAttach(msg: Message): void {
     super.onAfterAttach(msg);
-    this.look();
+    this.refresh();
   }
 
   protected onBeforeHide(msg: Message): void {
     super.onBeforeHide(msg);
-    this.cluster.watch([], this.kept.minutes);
+    this.cluster.watch([], this.settings.minutes);
   }
 
   protected onBeforeDetach(msg: Message): void {
-    this.cluster.watch([], this.kept.minutes);
+    this.cluster.watch([], this.settings.minutes);
     super.onBeforeDetach(msg);
   }
 
@@ -79,12 +80,12 @@ export class DashboardContent extends ReactWidget {
       <Dashboard
         state={this.cluster.state}
         status={gpushare.state.status}
-        {...this.kept}
+        {...this.settings}
         theme={themes?.theme ?? ''}
-        onView={view => this.keep({ view })}
-        onMinutes={minutes => this.keep({ minutes })}
+        onView={view => this.change({ view })}
+        onMinutes={minutes => this.change({ minutes })}
         onChosen={(table: TableName, columns) =>
-          this.keep({ chosen: { ...this.kept.chosen, [table]: columns } })
+          this.change({ chosen: { ...this.settings.chosen, [table]: columns } })
         }
         onCsv={(table, columns) => this.cluster.csv(table, columns)}
         onRetry={() => this.cluster.refresh()}
@@ -93,25 +94,25 @@ export class DashboardContent extends ReactWidget {
     );
   }
 
-  private async recall(): Promise<void> {
-    const found = (await this.context.memory?.fetch(KEPT)) as Partial<IKept> | undefined;
-    this.kept = { ...this.kept, ...found, ...this.said };
-    this.recalled = true;
-    this.look();
+  private async restore(): Promise<void> {
+    const saved = (await this.context.memory?.fetch(STATE_KEY)) as Partial<ISettings> | undefined;
+    this.settings = { ...this.settings, ...saved, ...this.changedSettings };
+    this.isRestored = true;
+    this.refresh();
   }
 
-  private keep(changes: Partial<IKept>): void {
-    this.kept = { ...this.kept, ...changes };
-    this.said = { ...this.said, ...changes };
-    if (this.recalled) {
-      void this.context.memory?.save(KEPT, { ...this.kept } as never);
+  private change(changes: Partial<ISettings>): void {
+    this.settings = { ...this.settings, ...changes };
+    this.changedSettings = { ...this.changedSettings, ...changes };
+    if (this.isRestored) {
+      void this.context.memory?.save(STATE_KEY, { ...this.settings } as never);
     }
-    this.look();
+    this.refresh();
   }
 
-  private look(): void {
+  private refresh(): void {
     if (this.isVisible) {
-      this.cluster.watch(NEEDS[this.kept.view], this.kept.minutes);
+      this.cluster.watch(NEEDS[this.settings.view], this.settings.minutes);
       this.update();
     }
   }
@@ -123,10 +124,10 @@ export class DashboardContent extends ReactWidget {
   }
 
   private readonly cluster: Cluster;
-  private kept: IKept = { view: 'map', minutes: 60, chosen: {} };
+  private settings: ISettings = { view: 'map', minutes: 60, chosen: {} };
   /** Choices made before the saved state was loaded override it. */
-  private said: Partial<IKept> = {};
-  private recalled = false;
+  private changedSettings: Partial<ISettings> = {};
+  private isRestored = false;
 }
 
 export function makeDashboard(context: IDashboardContext): MainAreaWidget<DashboardContent> {

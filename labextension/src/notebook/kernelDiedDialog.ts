@@ -14,24 +14,24 @@ export function explainKernelDeaths(
   trans: TranslationBundle
 ): void {
   Dialog.tracker.widgetAdded.connect((_, dialog) => {
-    const panel = justDied(notebooks);
+    const panel = notebookOfDiedKernel(notebooks);
     if (panel === null) {
       return;
     }
     const line = new Widget({ node: document.createElement('div') });
     line.addClass('jp-GpuShare-death');
-    const say = () => {
+    const update = () => {
       line.node.textContent = deathReason(kernelOf(panel, gpushare.state), Date.now(), trans);
     };
-    say();
-    gpushare.changed.connect(say); // the event may arrive after the dialog
-    dialog.disposed.connect(() => gpushare.changed.disconnect(say));
+    update();
+    gpushare.changed.connect(update); // the event may arrive after the dialog
+    dialog.disposed.connect(() => gpushare.changed.disconnect(update));
     dialog.node.querySelector('.jp-Dialog-body')?.append(line.node);
   });
 }
 
 /** The notebook whose kernel is restarting after its death; null for other dialogs. */
-function justDied(notebooks: INotebookTracker): NotebookPanel | null {
+function notebookOfDiedKernel(notebooks: INotebookTracker): NotebookPanel | null {
   return (
     notebooks.find(panel => panel.sessionContext.session?.kernel?.status === 'autorestarting') ??
     null

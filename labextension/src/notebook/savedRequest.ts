@@ -25,10 +25,10 @@ export class SavedRequests {
     private readonly isWanted: () => boolean
   ) {
     gpushare.chosen.connect((_, { kernelId, request }) => {
-      this.seen.add(kernelId); // before the change arrives, so that it is not requested twice
+      this.handled.add(kernelId); // before the change arrives, so that it is not requested twice
       notebooksOf(notebooks, kernelId).forEach(panel => saveRequest(panel, request));
     });
-    gpushare.changed.connect(() => notebooks.forEach(panel => this.look(panel)));
+    gpushare.changed.connect(() => notebooks.forEach(panel => this.check(panel)));
   }
 
   /** Emitted after a saved share was requested. */
@@ -38,28 +38,28 @@ export class SavedRequests {
 
   /** Check a notebook when it is loaded, and again for each new kernel. */
   follow(panel: NotebookPanel): void {
-    void panel.context.ready.then(() => this.look(panel));
-    panel.sessionContext.kernelChanged.connect(() => this.look(panel));
+    void panel.context.ready.then(() => this.check(panel));
+    panel.sessionContext.kernelChanged.connect(() => this.check(panel));
   }
 
-  private look(panel: NotebookPanel): void {
+  private check(panel: NotebookPanel): void {
     const kernel = kernelOf(panel, this.gpushare.state);
-    if (kernel === null || !panel.context.isReady || this.seen.has(kernel.kernel_id)) {
+    if (kernel === null || !panel.context.isReady || this.handled.has(kernel.kernel_id)) {
       return;
     }
     const request = savedRequest(panel);
     if (request === null && hasNoHistory(kernel)) {
       return; // a new notebook may be given a share in a moment
     }
-    this.seen.add(kernel.kernel_id);
+    this.handled.add(kernel.kernel_id);
     if (request !== null && hasNoHistory(kernel) && this.isWanted()) {
-      const isNews = !isChosenInThisPage(panel);
+      const isFromFile = !isChosenInThisPage(panel);
       void this.gpushare
         .request(kernel.kernel_id, request)
-        .then(accepted => accepted && isNews && this._requested.emit({ panel, request }));
+        .then(accepted => accepted && isFromFile && this._requested.emit({ panel, request }));
     }
   }
 
-  private readonly seen = new Set<string>();
+  private readonly handled = new Set<string>();
   private readonly _requested = new Signal<this, IRestoredRequest>(this);
 }

@@ -51,7 +51,7 @@ export const dashboard: JupyterFrontEndPlugin<void> = {
         if (!widget.isAttached) {
           app.shell.add(widget, 'main');
         }
-        widget.content.turnTo(args.view as string | undefined);
+        widget.content.showView(args.view as string | undefined);
         app.shell.activateById(widget.id);
       }
     });

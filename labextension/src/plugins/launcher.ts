@@ -7,7 +7,7 @@ import { ITranslator } from '@jupyterlab/translation';
 
 import { COMMANDS } from '../commands';
 import { gpuIcon } from '../icon';
-import { askAtStart } from '../start/dialog';
+import { showStartDialog } from '../start/dialog';
 import { Cards } from '../start/cards';
 import { createNotebook, ICreateArgs } from '../start/create';
 import { followSettings } from '../settings';
@@ -55,7 +55,7 @@ export const launcher: JupyterFrontEndPlugin<void> = {
       caption: trans.__('Choose a share, project and kernel, and check when it would start'),
       icon: gpuIcon,
       execute: async args => {
-        const chosen = await askAtStart(gpushare, app.serviceManager.kernelspecs, trans);
+        const chosen = await showStartDialog(gpushare, app.serviceManager.kernelspecs, trans);
         return chosen === null
           ? null
           : createNotebook(app, { ...chosen, cwd: args.cwd as string | undefined });

@@ -11,7 +11,7 @@ import { Preset } from '../schema';
 import { IGpuShare } from '../tokens';
 
 /** More cards would hide the kernels themselves. */
-const MOST = 4;
+const MAX_CARDS = 4;
 const RANK = 50;
 
 export class Cards {
@@ -22,24 +22,26 @@ export class Cards {
     private readonly category: string,
     private readonly trans: TranslationBundle
   ) {
-    gpushare.changed.connect(() => this.draw());
-    void kernelspecs.ready.then(() => this.draw());
+    gpushare.changed.connect(() => this.render());
+    void kernelspecs.ready.then(() => this.render());
   }
 
-  show(wanted: boolean): void {
-    this.wanted = wanted;
-    this.draw();
+  show(isEnabled: boolean): void {
+    this.isEnabled = isEnabled;
+    this.render();
   }
 
   /** Update the cards if the presets changed. */
-  private draw(): void {
-    const presets = this.wanted ? (this.gpushare.state.status?.presets ?? []) : [];
+  private render(): void {
+    const presets = this.isEnabled ? (this.gpushare.state.status?.presets ?? []) : [];
     const spec = this.kernelspecs.specs?.kernelspecs[this.kernelspecs.specs.default];
     const items =
-      presets.length === 0 || spec === undefined ? [] : this.items(presets.slice(0, MOST), spec);
+      presets.length === 0 || spec === undefined
+        ? []
+        : this.items(presets.slice(0, MAX_CARDS), spec);
     const text = JSON.stringify(items);
-    if (text !== this.drawn) {
-      this.drawn = text;
+    if (text !== this.rendered) {
+      this.rendered = text;
       this.cards.forEach(card => card.dispose());
       this.cards = items.map(item => this.launcher.add(item));
     }
@@ -67,12 +69,12 @@ export class Cards {
         args: { isLauncher: true },
         category,
         kernelIconUrl: gpuIconUrl,
-        rank: RANK + MOST
+        rank: RANK + MAX_CARDS
       }
     ];
   }
 
-  private wanted = true;
-  private drawn = '[]';
+  private isEnabled = true;
+  private rendered = '[]';
   private cards: IDisposable[] = [];
 }

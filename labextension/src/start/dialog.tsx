@@ -16,15 +16,15 @@ export interface IStart {
 }
 
 /** The chosen kernel and share; null when cancelled. */
-export async function askAtStart(
+export async function showStartDialog(
   gpushare: IGpuShare,
   kernelspecs: KernelSpec.IManager,
   trans: TranslationBundle
 ): Promise<IStart | null> {
   await kernelspecs.ready;
-  let chosen: IStart | null = null;
+  let result: IStart | null = null;
   const close = (start: IStart | null) => {
-    chosen = start;
+    result = start;
     dialog.reject();
   };
   const dialog = new Dialog<unknown>({
@@ -35,26 +35,26 @@ export async function askAtStart(
     focusNodeSelector: '[aria-pressed="true"], .jp-GpuShare-amount input'
   });
   await dialog.launch();
-  return chosen;
+  return result;
 }
 
 class StartBody extends ReactWidget {
   constructor(
     private readonly gpushare: IGpuShare,
     private readonly kernelspecs: KernelSpec.IManager,
-    private readonly close_: (start: IStart | null) => void,
+    private readonly onClose: (start: IStart | null) => void,
     private readonly trans: TranslationBundle
   ) {
     super();
     this.addClass('jp-GpuShare');
     this.addClass('jp-GpuShare-start');
-    this.watching = gpushare.watchProjects();
+    this.projectsWatch = gpushare.watchProjects();
     gpushare.changed.connect(this.update, this);
   }
 
   dispose(): void {
     this.gpushare.changed.disconnect(this.update, this);
-    this.watching.dispose();
+    this.projectsWatch.dispose();
     super.dispose();
   }
 
@@ -85,13 +85,13 @@ class StartBody extends ReactWidget {
         )}
         firstKernel={specs?.default ?? ''}
         onWhatIf={request => this.gpushare.whatIf(request)}
-        onStart={(kernel, request) => this.close_({ kernel, request })}
-        onCancel={() => this.close_(null)}
+        onStart={(kernel, request) => this.onClose({ kernel, request })}
+        onCancel={() => this.onClose(null)}
         onRetry={() => this.gpushare.retry()}
         trans={this.trans}
       />
     );
   }
 
-  private readonly watching: IDisposable;
+  private readonly projectsWatch: IDisposable;
 }

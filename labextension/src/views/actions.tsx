@@ -75,19 +75,23 @@ export function actionWords(action: Act, kernel: Kernel, trans: TranslationBundl
 interface IActionsProps {
   kernel: Kernel;
   /** The action in flight. */
-  waitsFor: Action | null;
+  activeAction: Action | null;
   onAct: (kernelId: string, action: Act) => void;
   onAsk: () => void;
   trans: TranslationBundle;
 }
 
-export function Actions({ kernel, waitsFor, onAct, onAsk, trans }: IActionsProps): JSX.Element {
+export function Actions({ kernel, activeAction, onAct, onAsk, trans }: IActionsProps): JSX.Element {
   const row = React.useRef<HTMLDivElement>(null);
   const keep = useKeptButton(row);
-  const waits = waitsFor !== null;
+  const isBusy = activeAction !== null;
   return (
     <div ref={row} className="jp-GpuShare-actions" {...keep}>
-      <button className="jp-GpuShare-button" aria-disabled={waits} onClick={() => waits || onAsk()}>
+      <button
+        className="jp-GpuShare-button"
+        aria-disabled={isBusy}
+        onClick={() => isBusy || onAsk()}
+      >
         {kernel.state === 'detached' ? trans.__('Request a GPU share…') : trans.__('Change…')}
       </button>
       {possibleActions(kernel).map(action => {
@@ -97,9 +101,9 @@ export function Actions({ kernel, waitsFor, onAct, onAsk, trans }: IActionsProps
             key={action}
             className="jp-GpuShare-button"
             title={hint}
-            aria-disabled={waits}
-            aria-busy={waitsFor === action}
-            onClick={() => waits || onAct(kernel.kernel_id, action)}
+            aria-disabled={isBusy}
+            aria-busy={activeAction === action}
+            onClick={() => isBusy || onAct(kernel.kernel_id, action)}
           >
             {label}
           </button>

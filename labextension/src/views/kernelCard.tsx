@@ -39,25 +39,25 @@ interface IKernelCardProps extends IKernelActions {
 /** Memoized: a frame about one of hundreds of kernels renders one card. */
 export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps): JSX.Element {
   const { kernel, asked, brief, trans } = props;
-  const [asking, setAsking] = React.useState(brief?.asks ?? false);
+  const [isFormOpen, setFormOpen] = React.useState(brief?.asks ?? false);
   const name = kernelName(kernel);
-  const waitsFor = asked !== null && asked.refusal === null ? asked.action : null;
+  const activeAction = asked !== null && asked.refusal === null ? asked.action : null;
   const refusal = asked?.refusal ?? null;
-  const ask = () => setAsking(true);
+  const openForm = () => setFormOpen(true);
   const whatIf: AskWhatIf = request => props.onWhatIf(request, kernel.kernel_id);
   const card = React.useRef<HTMLElement>(null);
-  useFormFocus(card, asking, brief?.asks === true);
+  useFormFocus(card, isFormOpen, brief?.asks === true);
   const keepFocus = useKeptFocus(card, () =>
     card.current?.querySelector<HTMLElement>('.jp-GpuShare-actions button')
   );
   const close = () => {
-    setAsking(false);
+    setFormOpen(false);
     if (refusal !== null) {
       props.onDismiss(kernel.kernel_id); // it referred to the form
     }
   };
-  const leave = (event: React.KeyboardEvent) => {
-    if (event.key === 'Escape' && asking && !brief) {
+  const onKeyDown = (event: React.KeyboardEvent) => {
+    if (event.key === 'Escape' && isFormOpen && !brief) {
       event.stopPropagation();
       close();
     }
@@ -66,7 +66,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
     <section
       ref={card}
       {...keepFocus}
-      onKeyDown={leave}
+      onKeyDown={onKeyDown}
       className="jp-GpuShare-card"
       data-state={kernel.state}
       data-kernel-id={kernel.kernel_id}
@@ -86,7 +86,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
           kernel={kernel}
           deadline={kernel.notice_deadline}
           onAct={props.onAct}
-          onAsk={asking ? undefined : ask}
+          onAsk={isFormOpen ? undefined : openForm}
           trans={trans}
         />
       )}
@@ -131,7 +131,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
           trans={trans}
         />
       )}
-      {refusal !== null && !(asking && refusal.field !== null) && (
+      {refusal !== null && !(isFormOpen && refusal.field !== null) && (
         <div className="jp-GpuShare-refusal" role="alert">
           {sentence(refusal.message)}{' '}
           <button className="jp-GpuShare-link" onClick={() => props.onDismiss(kernel.kernel_id)}>
@@ -139,13 +139,13 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
           </button>
         </div>
       )}
-      {asking ? (
+      {isFormOpen ? (
         <RequestForm
           id={`gpushare-${brief ? 'brief-' : ''}${kernel.kernel_id}`}
           kernel={kernel}
           choices={props.choices}
           refusal={refusal}
-          busy={waitsFor !== null}
+          busy={activeAction !== null}
           trans={trans}
           onWhatIf={whatIf}
           onCancel={close}
@@ -154,13 +154,13 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
       ) : (
         <Actions
           kernel={kernel}
-          waitsFor={waitsFor}
+          activeAction={activeAction}
           onAct={props.onAct}
-          onAsk={ask}
+          onAsk={openForm}
           trans={trans}
         />
       )}
-      <FormCloser asked={asked} asking={asking} close={() => setAsking(false)} />
+      <FormCloser asked={asked} isFormOpen={isFormOpen} close={() => setFormOpen(false)} />
       {!brief && <Events events={kernel.events} trans={trans} />}
     </section>
   );
@@ -170,11 +170,15 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
  * Moves the focus into the form when it opens and back to the buttons when it closes. `atOnce`:
  * the form is open from the start.
  */
-function useFormFocus(card: React.RefObject<HTMLElement>, asking: boolean, atOnce: boolean): void {
-  const before = React.useRef(asking && !atOnce);
+function useFormFocus(
+  card: React.RefObject<HTMLElement>,
+  isFormOpen: boolean,
+  atOnce: boolean
+): void {
+  const before = React.useRef(isFormOpen && !atOnce);
   React.useEffect(() => {
-    const changed = before.current !== asking;
-    before.current = asking;
+    const changed = before.current !== isFormOpen;
+    before.current = isFormOpen;
     if (!changed) {
       return;
     }
@@ -186,9 +190,9 @@ function useFormFocus(card: React.RefObject<HTMLElement>, asking: boolean, atOnc
       (atOnce && at.contains(card.current));
     if (lost) {
       const button = () => card.current?.querySelector<HTMLElement>('.jp-GpuShare-actions button');
-      (asking ? focusTarget(card.current) : button())?.focus();
+      (isFormOpen ? focusTarget(card.current) : button())?.focus();
     }
-  }, [asking]);
+  }, [isFormOpen]);
 }
 
 function hasMemory(kernel: Kernel): boolean {
@@ -236,12 +240,12 @@ function Suspended({ kernel, trans }: { kernel: Kernel; trans: TranslationBundle
 /** Closes the form when its request was accepted. Renders nothing. */
 function FormCloser(props: {
   asked: IPendingAction | null;
-  asking: boolean;
+  isFormOpen: boolean;
   close: () => void;
 }): null {
   const waited = React.useRef(false);
   React.useEffect(() => {
-    if (waited.current && props.asking && props.asked === null) {
+    if (waited.current && props.isFormOpen && props.asked === null) {
       props.close();
     }
     waited.current = props.asked?.action === 'request' && props.asked.refusal === null;

@@ -1,0 +1,68 @@
+/** The views of the dashboard and the tables that they need. */
+import { TranslationBundle } from '@jupyterlab/translation';
+
+import { Status } from '../schema';
+import { IClusterState, TableName } from './state';
+
+export const VIEWS = [
+  'map',
+  'queues',
+  'workloads',
+  'nodes',
+  'pools',
+  'projects',
+  'evictions'
+] as const;
+export type View = (typeof VIEWS)[number];
+
+/** The tables to poll per view. The totals always need nodes and workloads. */
+export const NEEDS: { readonly [view in View]: readonly TableName[] } = {
+  map: ['nodes', 'workloads', 'pools'],
+  queues: ['nodes', 'workloads', 'queues', 'projects', 'history'],
+  workloads: ['nodes', 'workloads'],
+  nodes: ['nodes', 'workloads'],
+  pools: ['nodes', 'workloads', 'pools'],
+  projects: ['nodes', 'workloads', 'projects'],
+  evictions: ['nodes', 'workloads', 'evictions']
+};
+
+/** The tables that a view shows. */
+export const SHOWS: { readonly [view in View]: readonly TableName[] } = {
+  map: ['nodes', 'workloads', 'pools'],
+  queues: ['queues', 'projects'],
+  workloads: ['workloads'],
+  nodes: ['nodes'],
+  pools: ['pools'],
+  projects: ['projects'],
+  evictions: ['evictions']
+};
+
+/** Selected columns by table; a table that is missing here shows its default columns. */
+export type Chosen = { readonly [table: string]: readonly string[] };
+
+export interface IDashboardProps {
+  state: IClusterState;
+  status: Status | null;
+  view: View;
+  minutes: number;
+  chosen: Chosen;
+  theme: string;
+  onView: (view: View) => void;
+  onMinutes: (minutes: number) => void;
+  onChosen: (table: TableName, columns: readonly string[]) => void;
+  onCsv: (table: TableName, columns: readonly string[]) => Promise<string>;
+  onRetry: () => void;
+  trans: TranslationBundle;
+}
+
+export function tabNames(trans: TranslationBundle): { readonly [view in View]: string } {
+  return {
+    map: trans.__('Map'),
+    queues: trans.__('Queues'),
+    workloads: trans.__('Workloads'),
+    nodes: trans.__('Nodes'),
+    pools: trans.__('Node pools'),
+    projects: trans.__('Projects'),
+    evictions: trans.__('Evictions')
+  };
+}
