@@ -285,7 +285,7 @@ def pods(draw: st.DrawFn, name: str, group: str = "") -> Pod:
 @st.composite
 def workloads(draw: st.DrawFn, id_: str, created: int) -> Workload:
     project = f"p{draw(st.integers(0, 3))}"
-    count = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    count = draw(st.sampled_from([1, 1, 1, 2, 3, 4]))
     grouped = count > 1 and draw(st.integers(0, 3)) == 0
     names = [("g0", "g1")[i % 2] if grouped else "" for i in range(count)]
     members = tuple(draw(pods(f"{id_}-{i}", names[i])) for i in range(count))
@@ -301,7 +301,7 @@ def workloads(draw: st.DrawFn, id_: str, created: int) -> Workload:
         created=created,
         groups=groups,
         topology=topology,
-        min_pods=None if grouped else draw(st.sampled_from([None, None, 1])),
+        min_pods=None if grouped else draw(st.sampled_from([None, None, 1, min(2, count)])),
         node_pools=draw(st.sampled_from([(), ("default",), ("big", "default")])),
     )
 

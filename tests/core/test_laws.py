@@ -143,6 +143,7 @@ def test_nothing_is_ever_promised_twice(data: st.DataObject) -> None:
         check_nodes(history.cluster)
         check_queues(history.cluster)
         check_gangs(history.cluster, before)
+        check_minimums(history.cluster, before, decisions)
         check_evictions(history.cluster, decisions)
         check_reasons(history.cluster, decisions)
         history.release(decisions, some=True)
@@ -193,6 +194,17 @@ def check_gangs(cluster: Cluster, before: dict[str, list[int]]) -> None:
                 if m.status in ("running", "bound", "pipelined") and m.node is not None
             ]
             assert len({m.node.node.labels["rack"] for m in active}) <= 1, work.id
+
+
+def check_minimums(cluster: Cluster, before: dict[str, list[int]], decisions: Decisions) -> None:
+    """Evictions leave a workload nothing, or at least the minimum of every pod set."""
+    evicted = {e.workload for e in decisions.evictions if e.action != "stale_gang_eviction"}
+    for id_ in evicted:
+        podsets = cluster.workloads[id_].podsets
+        if any(was < s.minimum for s, was in zip(podsets, before[id_], strict=True)):
+            continue  # pods had failed before
+        is_whole = all(s.active >= s.minimum for s in podsets)
+        assert is_whole or not any(s.active for s in podsets), id_
 
 
 def check_evictions(cluster: Cluster, decisions: Decisions) -> None:

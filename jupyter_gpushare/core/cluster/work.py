@@ -283,7 +283,7 @@ class EquivalenceClass:
         changes.
         """
         self.found: dict[str, tuple[int, int]] = {}
-        """Per pool: how many pods of a gang had room in the last attempt, and the pool's version."""
+        """Per pool: how many pods of a gang had room in the last attempt, at which version."""
         self.tried: dict[tuple[str, str], int] = {}
         """Per pool and evicting action: the version of the pool at the last failure."""
         self.head_key = sample.pending_order_key()

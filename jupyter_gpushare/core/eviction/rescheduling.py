@@ -76,24 +76,39 @@ class VictimRescheduler:
         """
         if self._is_refused(unit):
             return False
+        tentative = TentativeChanges(self.state, self.pool)
         evicted = [m for m in unit.members if m.status == "releasing"]
-        return Allocation(self.state, self.pool, unit.work, pipeline_only=True).place_all(evicted)
+        allocation = Allocation(self.state, self.pool, unit.work, pipeline_only=True)
+        if not allocation.place_all(evicted):
+            return False
+        if _is_below_minimum(unit):
+            tentative.undo()
+            return False
+        return True
+
+    def evict_extras(self, units: Sequence[EvictionUnit]) -> list[EvictionUnit]:
+        """Evicts pods above the minimum of workloads whose core remains evicted; returns these
+        units.
+        """
+        found = []
+        for unit in units:
+            if unit.extras and is_evicted(unit):
+                found += [extra for extra in unit.extras if not is_evicted(extra)]
+        for extra in found:
+            self.withdraw(extra)
+        return found
 
     def restore(self, used: Sequence[EvictionUnit]) -> None:
         """Lets moved pods whose old place is free stay there, and places evicted ones that
         fit now.
         """
-        for unit in reversed(used):
-            self._restore_moved(
-                [other for other in used if other.work is unit.work]
-                if _shares_domain(unit)
-                else [unit]
-            )
-            if (
-                all(m.status == "releasing" for m in unit.members)
-                and not self._is_refused(unit)
-                and not self._restore_all(unit)
-            ):
+        cores = [unit for unit in reversed(used) if unit.is_core]
+        extras = [unit for unit in reversed(used) if not unit.is_core]
+        for unit in (*cores, *extras):  # pods above a minimum stay only if the minimum does
+            same_work = [other for other in used if other.work is unit.work]
+            self._restore_moved(same_work if _shares_domain(unit) else [unit])
+            is_evicted_whole = all(m.status == "releasing" for m in unit.members)
+            if is_evicted_whole and not self._is_refused(unit) and not self._restore_all(unit):
                 self.reschedule(unit)
 
     def _restore_moved(self, units: Sequence[EvictionUnit]) -> None:
@@ -164,7 +179,15 @@ class VictimRescheduler:
                 tentative.undo()
                 return False
             self._restore_member(member)
+        if _is_below_minimum(unit):
+            tentative.undo()
+            return False
         return True
+
+
+def _is_below_minimum(unit: EvictionUnit) -> bool:
+    """Whether a pod above the minimum was placed without the minimum."""
+    return not unit.is_core and any(s.active < s.minimum for s in unit.work.podsets)
 
 
 def _shares_domain(unit: EvictionUnit) -> bool:

@@ -24,7 +24,7 @@ from ..model.amounts import NOTHING, Amounts
 from .hooks import EVICTION_LIMIT, VICTIM_SELECTION, SelectVictims, VictimSelection
 from .rescheduling import TentativeChanges, VictimRescheduler, is_affected, is_evicted, is_moved
 from .topology_solver import place_structured
-from .victim_candidates import EvictionUnit, VictimCandidates
+from .victim_candidates import EvictionUnit, VictimCandidates, with_extras
 
 __all__ = ["Validator", "Solver"]
 
@@ -141,7 +141,7 @@ class Solver:
         tentative = TentativeChanges(self.state, self.pool)
         moved = self._withdraw_moved()
         if self._place(member):
-            self._reschedule(moved)
+            moved = self._reschedule(moved)
             if not moved or self._is_allowed(moved, self.evicted):
                 self._add(moved)
                 return True
@@ -150,7 +150,10 @@ class Solver:
 
     def _add(self, units: list[EvictionUnit]) -> None:
         """Sorts units that were just affected into evicted and moved."""
-        self.evicted = _in_order([*self.evicted, *(u for u in units if is_evicted(u))])
+        for unit in units:
+            unit.is_used = True
+        evicted = dict.fromkeys([*self.evicted, *(u for u in units if is_evicted(u))])
+        self.evicted = _in_order(list(evicted))
         self.moved = [u for u in units if is_moved(u) and not is_evicted(u)]
 
     def _withdraw_moved(self) -> list[EvictionUnit]:
@@ -168,9 +171,11 @@ class Solver:
             return False
         return Allocation(self.state, self.pool, self.work, pipeline_only=True).place(member)
 
-    def _reschedule(self, units: list[EvictionUnit]) -> None:
-        for unit in units:
+    def _reschedule(self, units: list[EvictionUnit]) -> list[EvictionUnit]:
+        """Places withdrawn units again, pods above a minimum last. Returns all affected units."""
+        for unit in sorted(units, key=lambda unit: not unit.is_core):
             self.rescheduler.reschedule(unit)
+        return list(dict.fromkeys([*units, *self.rescheduler.evict_extras(units)]))
 
     def _make_room(self, member: Member) -> bool:
         """Goes down the victim list until the pod fits.
@@ -251,21 +256,18 @@ class Solver:
         """
         self.tries -= 1
         tentative = TentativeChanges(self.state, self.pool)
-        units = list(dict.fromkeys(units))
+        units = with_extras(units)
         moved = self._withdraw_moved()
         for unit in units:
             self.rescheduler.evict(unit)
         if self._place_in_order(member, units):
-            self._reschedule(moved)
-            for unit in units:
-                unit.is_used = is_affected(unit)
-            affected = [*moved, *(u for u in units if u.is_used)]
+            moved = self._reschedule(moved)
+            lone = self.rescheduler.evict_extras(units)
+            affected = list(dict.fromkeys([*moved, *filter(is_affected, units), *lone]))
             if self._is_allowed(affected, self.evicted):
                 self._add(affected)
                 return True
         tentative.undo()
-        for unit in units:
-            unit.is_used = False
         return False
 
     def _place_in_order(self, member: Member, units: list[EvictionUnit]) -> bool:
@@ -277,8 +279,9 @@ class Solver:
             lines: dict[QueueState, list[tuple[tuple[int, int, int, str], int]]] = {}
             for index, unit in enumerate(waiting):
                 work = self.work if unit is None else unit.work
+                # of one workload the core comes first, which is the last of its units
                 lines.setdefault(self.pool.queue(work.project), []).append(
-                    (work.order_key(), index)
+                    (work.order_key(), -index)
                 )
             asks = [ask if unit is None else unit.charge for unit in waiting]
             unit = waiting.pop(_next_in(lines, asks, self.pool.total))
@@ -300,7 +303,7 @@ class Solver:
         for member in self.members_to_place:
             self.state.put(member, "pending")
         if all(self._place(member) for member in self.members_to_place):
-            self._reschedule(moved)
+            moved = self._reschedule(moved)
             if self._is_allowed(moved, self.evicted):
                 self._add(moved)
                 return
@@ -320,7 +323,7 @@ def _next_in(
     """The index of the workload served first among a few, walking the tree of queues from the
     top.
     """
-    firsts = {leaf: min(line)[1] for leaf, line in lines.items()}
+    firsts = {leaf: -min(line)[1] for leaf, line in lines.items()}
     while len(firsts) > 1:  # merge the deepest siblings into their parent until one is left
         depth = max(len(queue.path) for queue in firsts)
         deepest = [queue for queue in firsts if len(queue.path) == depth]

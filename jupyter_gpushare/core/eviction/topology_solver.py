@@ -19,7 +19,7 @@ from ..cluster.work import Work
 from ..model.amounts import Amounts
 from ..queueing.order import total_request
 from .rescheduling import TentativeChanges, VictimRescheduler, is_affected
-from .victim_candidates import EvictionUnit, VictimCandidates
+from .victim_candidates import EvictionUnit, VictimCandidates, with_extras
 
 __all__ = ["place_structured"]
 
@@ -87,8 +87,11 @@ class _DomainAttempt:
         wanted, used = sum(m.need.whole for m in self.members), list[EvictionUnit]()
         until_next_try, tries = 1, MAX_TRIES
         for unit in units:
-            self.rescheduler.evict(unit)
-            used.append(unit)
+            if is_affected(unit):
+                continue  # evicted with the core of its workload
+            for one in with_extras([unit]):
+                self.rescheduler.evict(one)
+                used.append(one)
             until_next_try -= 1
             if (
                 until_next_try > 0

@@ -15,7 +15,7 @@ from ..cluster.queues import QueueOrderKey, QueueState, victim_order_key
 from ..cluster.work import Member, Work
 from ..model.amounts import NOTHING, Amounts
 
-__all__ = ["ALL", "NONE", "SURPLUS", "EvictionUnit", "VictimCandidates", "chunks"]
+__all__ = ["ALL", "NONE", "SURPLUS", "EvictionUnit", "VictimCandidates", "chunks", "with_extras"]
 
 NONE, SURPLUS, ALL = 0, 1, 2
 """How much of a workload may be evicted: nothing, members above the minimum, or everything."""
@@ -27,10 +27,16 @@ class EvictionUnit:
     left.
     """
 
-    __slots__ = ("charge", "hosts", "members", "is_used", "place", "work")
+    __slots__ = ("charge", "extras", "hosts", "is_core", "is_used", "members", "place", "work")
 
-    def __init__(self, work: Work, members: list[Member]) -> None:
+    def __init__(
+        self, work: Work, members: list[Member], *, extras: list[EvictionUnit] | None = None
+    ) -> None:
         self.work, self.members = work, members
+        self.is_core = extras is not None
+        """Whether it is all that a workload has left, and not one pod above its minimum."""
+        self.extras = extras or []
+        """Of a core: the units of the workload's pods above the minimum, which cannot stay alone."""
         self.hosts = sorted({m.node.name for m in members if m.node is not None})
         self.charge = _sum(m.charge for m in members)
         self.place = 0
@@ -55,6 +61,7 @@ class VictimCandidates:
         self.count = 0
         self.stacks: dict[QueueState, list[tuple[JobKey, Work]]] = {}
         self.selected: dict[Work, set[Member]] = {}
+        self.extras: dict[Work, list[EvictionUnit]] = {}
         self.top: dict[QueueState, EvictionUnit] = {}
         self.taken: dict[QueueState, Amounts] = {}
         self.levels: dict[QueueState | None, list[tuple[QueueOrderKey, QueueState]]] = {}
@@ -119,7 +126,9 @@ class VictimCandidates:
 
     def _unit(self, work: Work, allowed: int) -> EvictionUnit | None:
         if len(work.members) == 1:
-            return EvictionUnit(work, list(work.members.values())) if allowed == ALL else None
+            if allowed != ALL:
+                return None
+            return EvictionUnit(work, list(work.members.values()), extras=[])
         selected = self.selected.get(work, set())
         above = [(s.active - _count(s.members, selected)) / s.minimum for s in work.podsets]
         fullest = max(range(len(above)), key=lambda i: (above[i], work.podsets[i].name))
@@ -129,17 +138,42 @@ class VictimCandidates:
                 for m in work.podsets[fullest].members
                 if m.status == "running" and m not in selected
             ]
-            return EvictionUnit(work, surplus[-1:]) if surplus else None
-        if allowed == SURPLUS:
+            return self._extra(work, surplus)
+        if allowed == SURPLUS or not _is_settled(work):
             return None
-        return EvictionUnit(
-            work, [m for m in work.members.values() if m.status == "running" and m not in selected]
-        )
+        core = [m for m in work.members.values() if m.status == "running" and m not in selected]
+        return EvictionUnit(work, core, extras=self.extras.get(work, []))
+
+    def _extra(self, work: Work, surplus: list[Member]) -> EvictionUnit | None:
+        """The last of the pods above the minimum; None: they do not run yet."""
+        if not surplus:
+            return None
+        unit = EvictionUnit(work, surplus[-1:])
+        self.extras.setdefault(work, []).append(unit)
+        return unit
 
     def _key_without(self, work: Work, selected: set[Member]) -> JobKey:
         left = [(s.active - _count(s.members, selected), s.minimum) for s in work.podsets]
         elastic = 0 if any(n < m for n, m in left) else 2 if any(n > m for n, m in left) else 1
         return -work.priority, elastic, work.created, work.id
+
+
+def _is_settled(work: Work) -> bool:
+    """Whether all its active pods run. Pods that were bound or promised a place in this cycle are
+    no victims, and could not stay alone.
+    """
+    return all(podset.active == podset.running for podset in work.podsets)
+
+
+def with_extras(units: Iterable[EvictionUnit]) -> list[EvictionUnit]:
+    """These units, with the pods above the minimum of each workload whose core is among them."""
+    found: dict[EvictionUnit, None] = {}
+    for unit in units:
+        for extra in unit.extras:
+            if extra.members[0].status == "running":
+                found[extra] = None
+        found[unit] = None
+    return list(found)
 
 
 def _count(members: list[Member], selected: set[Member]) -> int:

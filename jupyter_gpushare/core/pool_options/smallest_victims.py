@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 
 from ..cluster.pools import PoolState
 from ..eviction.hooks import VICTIM_SELECTION
-from ..eviction.victim_candidates import EvictionUnit
+from ..eviction.victim_candidates import EvictionUnit, with_extras
 from ..model.pool_option import Choice, PoolOption
 from ..model.requirements import PodRequirements
 
@@ -104,6 +104,7 @@ def _price(units: list[EvictionUnit]) -> tuple[int, int, int]:
 
     Among sets of one size, comparing GPUs x age does not depend on the current time.
     """
+    units = with_extras(units)
     return (
         sum(u.charge.gpu for u in units),
         -sum(u.charge.gpu * u.work.created for u in units),
