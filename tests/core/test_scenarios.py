@@ -103,6 +103,8 @@ def seen(result: dict[str, Any], key: str, wanted: Any) -> Any:
         }
     if key == "reason":
         return {w: (result["workloads"][w]["reason"] or {}).get("code") for w in wanted}
+    if key == "numbers":
+        return {w: _numbers(result["workloads"][w]["reason"], wanted[w]) for w in wanted}
     if key == "state":
         return {w: result["workloads"][w]["state"] for w in wanted}
     if key in ("idle", "leaving"):
@@ -119,6 +121,10 @@ def seen(result: dict[str, Any], key: str, wanted: Any) -> Any:
         **result["counts"],
         **{state: sum(at["state"] == state for at in pods.values()) for state in STATES},
     }[key.removesuffix("_count")]
+
+
+def _numbers(reason: dict[str, Any], wanted: dict[str, float]) -> dict[str, float]:
+    return {name: reason["numbers"][name] for name in wanted}
 
 
 def name_of(pod: str, result: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
@@ -36,6 +37,27 @@ def test_two_halves_share_and_a_whole_one_fits_beside(scheduler: SchedulerHarnes
     assert [lease.planned_gpus for lease in leases] == [[0], [0], [1]]
     assert [lease.request_mib for lease in leases] == [MIB // 2, MIB // 2, MIB]
     assert [type(order) for order in scheduler.listener.orders] == [m.Plan, *[m.LeaseUpdated] * 3]
+
+
+def test_two_halves_on_two_gpus_are_planned_on_one_for_a_whole_one(scheduler: SchedulerHarness):
+    scheduler.ask("a")
+    scheduler.ask("b")
+    kept = scheduler.ask("c").pods[0].lease
+    scheduler.service.end(ALICE, "b")
+    assert sorted(lease.planned_gpus for lease in scheduler.leases()) == [[0], [1]]
+    scheduler.listener.orders.clear()
+    whole = scheduler.ask("d", 1).pods[0].lease
+    assert whole.planned_gpus == [1]
+    moved = replace(kept, planned_gpus=[0])
+    orders = [order.lease for order in scheduler.listener.orders]
+    assert orders == [moved, whole], "the agent learns the new plan before the new lease"
+    assert scheduler.service.queries.workload(ALICE, "c").pods[0].lease == moved
+    assert "evicted" not in [
+        event.kind for event in scheduler.service.unit_of_work.records["c"].events
+    ]
+    scheduler.nothing_is_booked_twice()
+    scheduler.start()
+    assert sorted(lease.planned_gpus for lease in scheduler.leases()) == [[0], [0], [1]]
 
 
 def test_asking_twice_with_one_id_is_asking_once(scheduler: SchedulerHarness):

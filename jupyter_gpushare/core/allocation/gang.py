@@ -7,7 +7,7 @@ Gangs and elastic workloads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..cluster.nodes import NodeState
 from ..cluster.pools import PoolState
@@ -18,6 +18,7 @@ from ..cluster.work import ACTIVE, Member, Work
 from ..model.amounts import Amounts
 from ..model.model import SubGroup, TopologyConstraint
 from .placement import NodeAssignment, PlacementHints, best_assignment
+from .replanning import best_replan
 
 __all__ = ["Allocation", "stale_members"]
 
@@ -60,7 +61,7 @@ class Allocation:
     ) -> bool:
         """Places one member, on idle devices or on devices that are being released."""
         need, leaf, work = member.need, self.leaf, self.work
-        allowed = None
+        allowed: Callable[[NodeState], bool] | None = None
         if self.is_charged_per_node:
 
             def allowed(node: NodeState) -> bool:
@@ -70,7 +71,7 @@ class Allocation:
             self.pool, need, PlacementHints(among, scores, member.nominated), allowed
         )
         if assignment is None:
-            return False
+            return not self.pipeline_only and self._place_by_replanning(member, among, allowed)
         charge = need.charge(assignment.node.capacity)
         if member.status == "releasing":
             self._restore_or_move(member, assignment, charge)
@@ -82,6 +83,23 @@ class Allocation:
                 assignment.devices,
                 charge,
             )
+        self.placed.append(member)
+        return True
+
+    def _place_by_replanning(
+        self,
+        member: Member,
+        among: tuple[NodeState, ...] | None,
+        allowed: Callable[[NodeState], bool] | None,
+    ) -> bool:
+        """Places one member after other shares of a node were planned on other GPUs there."""
+        plan = best_replan(self.pool, member.need, among, allowed)
+        if plan is None:
+            return False
+        for other, devices in plan.moves:
+            self.state.replan(other, devices)
+        charge = member.need.charge(plan.node.capacity)
+        self.state.put(member, "bound", plan.node, plan.devices, charge)
         self.placed.append(member)
         return True
 

@@ -17,7 +17,7 @@ from ..cluster.pools import PoolState
 from ..model.model import Affinity
 from ..model.requirements import PodRequirements
 
-__all__ = ["NodeAssignment", "PlacementHints", "best_assignment"]
+__all__ = ["NodeAssignment", "PlacementHints", "best_assignment", "may_run"]
 
 Rank = tuple[int, int, int, float]
 """(not now, not on a shared GPU, not on a CPU node, packing): smaller is better."""
@@ -75,6 +75,18 @@ def best_assignment(
     return _from_scan(pool, need, hints, allowed)
 
 
+def may_run(
+    pool: PoolState,
+    node: NodeState,
+    need: PodRequirements,
+    allowed: Callable[[NodeState], bool] | None,
+) -> bool:
+    """Whether labels, taints, affinity and limits admit the pod on this node, whatever is free."""
+    if not (node.admits(need) and _satisfies_affinity(pool, node, need)):
+        return False
+    return allowed is None or allowed(node)
+
+
 def _assign(
     pool: PoolState,
     node: NodeState,
@@ -82,9 +94,7 @@ def _assign(
     allowed: Callable[[NodeState], bool] | None,
 ) -> NodeAssignment | None:
     """The devices on this node, if it accepts the pod."""
-    if not (node.admits(need) and node.has_spare(need) and _satisfies_affinity(pool, node, need)):
-        return None
-    if allowed is not None and not allowed(node):
+    if not (node.has_spare(need) and may_run(pool, node, need, allowed)):
         return None
     chosen = node.choose(need, pool.config.gpu_device or pool.config.gpu)
     if chosen is None:
@@ -111,9 +121,7 @@ def _least_fragmenting(
             return assignment
     for names in _preferred(pool, hints):
         for node, device in packing.offers(need, names):
-            if not (node.admits(need) and _satisfies_affinity(pool, node, need)) or (
-                allowed is not None and not allowed(node)
-            ):
+            if not may_run(pool, node, need, allowed):
                 continue
             chosen = node.choose(need, "binpack") if device is None else ((device,), True)
             if chosen is not None:

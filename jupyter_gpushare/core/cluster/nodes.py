@@ -25,7 +25,8 @@ class NodeState:
     holds the indexes.
 
     `idle` counts unused GPUs, `room` those that are unused or will be; `shared_now` and
-    `shared_later` are the most MiB that one shared GPU can give. `change` updates all four.
+    `shared_later` are the most MiB that one shared GPU can give, `shared_free` what all shared GPUs
+    can give now. `change` updates them.
     """
 
     __slots__ = (
@@ -39,7 +40,9 @@ class NodeState:
         "pods",
         "pool",
         "profiles",
+        "replans",
         "room",
+        "shared_free",
         "shared_later",
         "shared_now",
         "slots",
@@ -53,6 +56,8 @@ class NodeState:
         self.memory = [0, 0, 0]
         self.slots = [0, 0, 0]
         self.pods: dict[object, PodRequirements] = {}
+        self.replans: dict[tuple[int, int], object] = {}
+        """Results of `allocation.replanning`, by MiB and number of devices; valid until a change."""
         self.load(node, pool)
 
     def load(self, node: Node, pool: str) -> None:
@@ -102,7 +107,7 @@ class NodeState:
 
     def count(self) -> None:
         """Recounts idle and free devices; takes microseconds and cannot drift."""
-        idle = room = now = later = 0
+        idle = room = now = later = shared = 0
         capacity = self.capacity
         held, leaving, promised = self.gpu
         for device in self.usable:
@@ -115,9 +120,18 @@ class NodeState:
                 if free > later:
                     later = free
                 free = min(free, capacity - h - leaving[device])
-                if free > now:
-                    now = free
+                if free > 0:
+                    shared += free
+                    if free > now:
+                        now = free
         self.idle, self.room, self.shared_now, self.shared_later = idle, room, now, later
+        self.shared_free = shared
+        self.replans.clear()
+
+    @property
+    def free_now(self) -> int:
+        """MiB that are free now on all devices together."""
+        return self.idle * self.capacity + self.shared_free
 
     def admits(self, need: PodRequirements) -> bool:
         """Whether labels, names and taints admit such a pod, whatever is free."""

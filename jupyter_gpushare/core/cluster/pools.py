@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..model.amounts import NOTHING, UNLIMITED, Amounts
+from ..model.amounts import GPU, NOTHING, UNLIMITED, Amounts
 from ..model.errors import InvalidInput
 from ..model.model import DEFAULT_POOL, NodePool, Policy, Quota
 from .capacity import EmptyCapacity
@@ -107,6 +107,8 @@ class PoolState:
         "defragmenter",
         "estimated_with",
         "fair_stamp",
+        "fractions",
+        "free_fractions",
         "freed",
         "largest",
         "machines",
@@ -130,6 +132,10 @@ class PoolState:
         self.nodes: dict[str, NodeState] = {}
         self.buckets: dict[BucketKey, list[str]] = {}
         self.bucket_of: dict[str, BucketKey] = {}
+        self.fractions: dict[str, int] = {}
+        """Milli-GPU that are free on shared GPUs, per node that is indexed and has some."""
+        self.free_fractions = 0
+        """Their sum."""
         self.queues: dict[str, QueueState] = {}
         self.defragmenter = Defragmenter(self) if config.defragment else None
         """Chooses places if the option `defragment` is set."""
@@ -168,6 +174,7 @@ class PoolState:
 
     def remove(self, node: NodeState) -> None:
         self._unindex(node.name)
+        self._count_fractions(node.name, 0)
         del self.nodes[node.name]
         self.summarize_nodes()
 
@@ -199,6 +206,8 @@ class PoolState:
         is_open = node.node.ready and name not in self.excluded
         if self.defragmenter is not None:
             self.defragmenter.touch(name)
+        if node.shared_free or name in self.fractions:
+            self._count_fractions(name, node.shared_free * GPU // node.capacity if is_open else 0)
         if self.bucket_of.get(name) == key and is_open:
             return
         self._unindex(name)
@@ -221,6 +230,11 @@ class PoolState:
         """Sets or clears the reservation, which changes what other workloads can get."""
         self.reservation = reservation
         self.touch(freed=True)
+
+    def _count_fractions(self, name: str, milli_gpu: int) -> None:
+        self.free_fractions += milli_gpu - self.fractions.pop(name, 0)
+        if milli_gpu:
+            self.fractions[name] = milli_gpu
 
     def _unindex(self, name: str) -> None:
         key = self.bucket_of.pop(name, None)

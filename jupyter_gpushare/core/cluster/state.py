@@ -36,6 +36,8 @@ class State(PendingIndex):
         self.usage: dict[tuple[str, str], tuple[int, int, int]] = {}
         self.unsettled: dict[Member, None] = {}
         """Bound or promised a place by the last cycle."""
+        self.replanned: dict[Member, tuple[int, ...]] = {}
+        """Running pods that this cycle planned on other devices, and their devices before."""
         self.nominees: dict[Member, None] = {}
         """Pending, and promised a node by the last cycle."""
         self.install(policy)
@@ -158,6 +160,16 @@ class State(PendingIndex):
         )
         self.undo_log.push(self._put, member, before)
         self._put(member, (status, node, devices, charge, old, old_devices))
+
+    def replan(self, member: Member, devices: tuple[int, ...]) -> None:
+        """Plans a pod on other devices of its node."""
+        if member.status == "running" and member not in self.replanned:
+            self.replanned[member] = member.devices
+            self.undo_log.push(self._forget_replan, member)
+        self.put(member, member.status, member.node, devices, member.charge)
+
+    def _forget_replan(self, member: Member) -> None:
+        del self.replanned[member]
 
     def _put(self, member: Member, placement: PlacementState) -> None:
         if {member.status, placement[0]} == {"bound", "running"} and placement[1:4] == (

@@ -174,7 +174,8 @@ def _copies(node: NodeState, need: PodRequirements, gpu: int, cpu: int, ram: int
         return 0
     copies = node.node.max_pods - node.slots[0] - node.slots[2]
     if gpu:
-        copies = min(copies, node.room // gpu)
+        # shares may be planned on other GPUs, so that their free parts make up whole ones
+        copies = min(copies, (node.room + node.shared_free // node.capacity) // gpu)
     if cpu:
         copies = min(copies, (node.node.cpu - node.cpu[0] - node.cpu[2]) // cpu)
     if ram:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ..cluster.cluster import Cluster
 from ..cluster.pools import PoolState
 from ..cluster.state import State
 from ..cluster.work import Member
-from ..model.decisions import Bind, Decisions, Evict, Pipeline, WhatIf
+from ..model.decisions import Bind, Decisions, Evict, Pipeline, Replan, WhatIf
 from ..model.events import WorkloadEnded, WorkloadSubmitted
 from ..model.model import Workload
 from ..model.requirements import PodRequirements
@@ -40,6 +40,7 @@ def cycle(cluster: Cluster, now: int, done: Callable[[str], None] = _ignore) -> 
 
 def _run(state: State, now: int, done: Callable[[str], None] = _ignore) -> Decisions:
     """The cycle on the inner state. The undo log keeps everything, so the caller may undo it."""
+    state.replanned.clear()
     _settle(state)
     state.refresh()
     for pool in state.pools.values():
@@ -135,7 +136,16 @@ def _decisions(state: State, notes: EvictionNotes, before: dict[str, FreeCapacit
         explainer.queues(),
         explainer.count_positions,
         explainer.peek,
+        tuple(_replans(state)),
     )
+
+
+def _replans(state: State) -> Iterator[Replan]:
+    """Changed plans, also of pods that were evicted afterwards and have not left yet."""
+    for member, before in state.replanned.items():
+        spot = member.old_spot() or member.spot()
+        if spot is not None and spot.devices != before:
+            yield Replan(member.work.id, member.name, spot)
 
 
 def _eviction(state: State, member: Member, action: str, by: str | None) -> Evict:

@@ -33,9 +33,10 @@ def may_consolidate(pool: PoolState, turn: NextWorkload) -> bool:
     if is_bound(pool, turn.leaf, turn.ask, preemptible=turn.work.preemptible):
         return False
     free = sum(bucket[2] * len(names) * GPU for bucket, names in pool.buckets.items())
-    shared = sum(
-        bucket[4] * GPU // bucket[0] * len(names) for bucket, names in pool.buckets.items()
-    )
+    later = 0
+    for bucket, names in pool.buckets.items():
+        later += bucket[4] * GPU // bucket[0] * len(names)
+    shared = max(later, pool.free_fractions)
     return free + shared >= turn.ask.gpu
 
 

@@ -11,7 +11,7 @@ from .amounts import Amounts
 from .model import Spot
 from .reason import Reason
 
-__all__ = ["Bind", "Decisions", "Evict", "Pipeline", "QueueShare", "WhatIf"]
+__all__ = ["Bind", "Decisions", "Evict", "Pipeline", "QueueShare", "Replan", "WhatIf"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,15 @@ class Pipeline:
 
     There is nothing to do yet, and later cycles may decide otherwise.
     """
+
+    workload: str
+    pod: str
+    spot: Spot
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """Plan this running pod on other devices of its node. It is not evicted."""
 
     workload: str
     pod: str
@@ -86,6 +95,7 @@ class Decisions:
     queues: Sequence[QueueShare]
     count_positions: Callable[[], Iterator[None]] = lambda: iter(())
     peek: Callable[[str], tuple[Reason | None, int | None]] = lambda _: (None, None)
+    replans: tuple[Replan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

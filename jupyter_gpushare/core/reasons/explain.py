@@ -33,9 +33,9 @@ def free_in(pool: PoolState) -> FreeCapacity:
     total, whole, share = 0, 0, 0
     for (capacity, _, _, idle, _, shared), names in pool.buckets.items():
         part = shared * GPU // capacity
-        total += (idle * GPU + part) * len(names)
+        total += idle * GPU * len(names)
         whole, share = max(whole, idle * GPU), max(share, part)
-    return FreeCapacity(total, whole or share)
+    return FreeCapacity(total + pool.free_fractions, whole or share)
 
 
 class Explainer:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace as changed_value
 
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cycle.cycle import cycle
-from jupyter_gpushare.core.model.decisions import Bind, Decisions, Evict
+from jupyter_gpushare.core.model.decisions import Bind, Decisions, Evict, Replan
 from jupyter_gpushare.core.model.errors import GpuShareError
 
 from ..state.unit_of_work import UnitOfWork
@@ -76,13 +76,15 @@ class CycleRunner:
             if replaced is not None:
                 self._replacements.check_granted(replaced[0], decisions)
             granted = [self._grant(write, bind, now) for bind in decisions.binds]
-            evicted = self._evict_all(write, decisions.evictions, now)
+            replanned = self._replan_all(write, decisions.replans, now)
+            evicted = self._evict_all(write, decisions.evictions, now, replanned)
+        changes = [*replanned, *granted, *evicted]
         unit_of_work.decisions = decisions
-        self._announce([*granted, *evicted], now)
+        self._announce(changes, now)
         if replaced is not None:
             replaced[0].trial = None, None
             unit_of_work.fresh.discard(replaced[1].id)  # its last frame is the end, below
-        self._pending_status.explain(decisions, {record.id for record, _ in [*granted, *evicted]})
+        self._pending_status.explain(decisions, {record.id for record, _ in changes})
         if replaced is not None:
             unit_of_work.workload_ended(replaced[1], self._replacements.ended_text(replaced[0]))
         return decisions
@@ -147,14 +149,34 @@ class CycleRunner:
         )
         return record, lease
 
-    def _evict_all(
-        self, write: StoreTransaction, evictions: tuple[Evict, ...], now: int
+    def _replan_all(
+        self, write: StoreTransaction, replans: tuple[Replan, ...], now: int
     ) -> list[LeaseChange]:
+        """Plans leases on other GPUs of their nodes; agents decide where their processes run."""
+        changes = []
+        for replan in replans:
+            record = self._unit_of_work.records[replan.workload]
+            lease = record.leases.get(replan.pod)
+            if lease is not None:
+                lease = replace(lease, planned_gpus=list(replan.spot.devices))
+                write.lease(lease, record.started.get(lease.id, now))
+                changes.append((record, lease))
+        return changes
+
+    def _evict_all(
+        self,
+        write: StoreTransaction,
+        evictions: tuple[Evict, ...],
+        now: int,
+        replanned: Sequence[LeaseChange] = (),
+    ) -> list[LeaseChange]:
+        newest = {lease.id: lease for _, lease in replanned}
         changes = []
         for evict in evictions:
             record = self._unit_of_work.records[evict.workload]
             lease = record.leases.get(evict.pod)
             if lease is not None:
+                lease = newest.get(lease.id, lease)
                 changes.append((record, self._evict(write, record, lease, evict, now)))
         return changes
 

@@ -1,0 +1,106 @@
+"""Re-plans shares between the GPUs of one node, so that a request fits without an eviction.
+
+A planned GPU is bookkeeping: the node agent decides where processes run. Changing the plan keeps
+every share, its size and its node. Where node-level scheduling is off, the agent follows the plan,
+so only shares of preemptible workloads are re-planned there. Rules: docs/explanation/scheduling.md,
+Re-planning shares on a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ..cluster.nodes import HELD, LEAVING, PROMISED, NodeState
+from ..cluster.pools import PoolState
+from ..cluster.work import Member
+from ..model.requirements import PodRequirements
+from .placement import may_run
+from .rearrangement import Share, rearrange
+
+__all__ = ["NodePlan", "best_replan"]
+
+MAX_NODES: Final = 16
+"""Bound on the nodes that are searched for one pod, those with the most free memory first."""
+
+
+class NodePlan(NamedTuple):
+    """Devices on a node for a pod, and the new devices of the shares that make room for it."""
+
+    node: NodeState
+    devices: tuple[int, ...]
+    moves: tuple[tuple[Member, tuple[int, ...]], ...]
+
+
+def best_replan(
+    pool: PoolState,
+    need: PodRequirements,
+    among: tuple[NodeState, ...] | None = None,
+    allowed: Callable[[NodeState], bool] | None = None,
+) -> NodePlan | None:
+    """The plan with the fewest moves, then the least memory, then the first node by name."""
+    if not need.gpu or need.mig or not pool.fractions:
+        return None
+    plans = []
+    for node in _candidates(pool, need, among):
+        if node.has_spare_now(need) and may_run(pool, node, need, allowed):
+            plan = _plan(pool, node, need)
+            if plan is not None:
+                plans.append(plan)
+    return min(plans, key=_price, default=None)
+
+
+def _candidates(
+    pool: PoolState, need: PodRequirements, among: tuple[NodeState, ...] | None
+) -> list[NodeState]:
+    found = []
+    count = need.whole or need.devices
+    nodes = (pool.nodes[name] for name in pool.fractions) if among is None else among
+    for node in nodes:
+        has_room = node.free_now >= need.portion(node.capacity) * count
+        if has_room and node.name in pool.fractions and count <= len(node.usable):
+            found.append(node)
+    found.sort(key=lambda node: (-node.free_now, node.name))
+    return found[:MAX_NODES]
+
+
+def _price(plan: NodePlan) -> tuple[int, int, str]:
+    mib = sum(member.need.portion(plan.node.capacity) for member, _ in plan.moves)
+    return len(plan.moves), mib, plan.node.name
+
+
+def _plan(pool: PoolState, node: NodeState, need: PodRequirements) -> NodePlan | None:
+    size, count = need.portion(node.capacity), need.whole or need.devices
+    if (size, count) not in node.replans:
+        node.replans[size, count] = _search(pool, node, size, count)
+    plan = node.replans[size, count]
+    assert plan is None or isinstance(plan, NodePlan)
+    return plan
+
+
+def _search(pool: PoolState, node: NodeState, size: int, count: int) -> NodePlan | None:
+    held, leaving, promised = (node.gpu[use] for use in (HELD, LEAVING, PROMISED))
+    free = {d: node.capacity - held[d] - max(leaving[d], promised[d]) for d in node.usable}
+    members = _movable(pool, node)
+    shares = [Share(one.need.portion(node.capacity), one.devices) for one in members]
+    found = rearrange(free, shares, size, count)
+    if found is None:
+        return None
+    moves = tuple((members[index], devices) for index, devices in sorted(found.moves.items()))
+    return NodePlan(node, found.devices, moves)
+
+
+def _movable(pool: PoolState, node: NodeState) -> list[Member]:
+    """Shares that may be re-planned; of equal ones the smaller, then the younger first."""
+    spreads = pool.config.workloads_per_gpu is not None
+    found = []
+    for member in node.pods:
+        assert isinstance(member, Member)
+        if member.node is not node or member.status not in ("running", "bound"):
+            continue
+        if not member.need.is_fraction or not (spreads or member.work.preemptible):
+            continue
+        if all(device in node.usable for device in member.devices):
+            found.append(member)
+    found.sort(key=lambda member: (member.work.created, *member.key), reverse=True)
+    return sorted(found, key=lambda member: member.need.portion(node.capacity))
