@@ -23,7 +23,7 @@ from ..cluster.pools import PoolState
 from ..cluster.quota import refusal
 from ..cluster.state import State
 from ..cluster.work import EquivalenceClass, Member
-from ..eviction.consolidation import ConsolidationStrategy, is_bound, may_consolidate
+from ..eviction.consolidation import ConsolidationStrategy, could_move, is_bound, may_consolidate
 from ..eviction.preempt import PreemptionStrategy
 from ..eviction.reclaim import ReclaimStrategy, is_entitled
 from ..eviction.solver import Solver, Validator
@@ -202,13 +202,11 @@ def _solve(
     state: State,
     notes: EvictionNotes,
     action: str,
-    rules: ActionRules | None,
+    rules: ActionRules,
     pool: PoolState,
     turn: NextWorkload,
 ) -> bool:
     """Runs the solver with these rules."""
-    if rules is None:
-        return False
     victims, validator, most = rules
     solver = Solver(state, pool, turn.work, victims(), validator, max_moved=most)
     if not solver.solve():
@@ -228,7 +226,7 @@ def _failed_here(state: State, action: str, pool: PoolState, turn: NextWorkload)
 
 
 def _evicting(
-    action: str, rules_for: Callable[[State, PoolState, NextWorkload, int], ActionRules | None]
+    action: str, rules_for: Callable[[State, PoolState, NextWorkload, int], list[ActionRules]]
 ) -> Callable[[State, int, EvictionNotes], None]:
     def act(state: State, now: int, notes: EvictionNotes) -> None:
         timeless = not _has_min_runtimes(state)
@@ -248,7 +246,8 @@ def _evicting(
                 turn.work.preemptible,
             )
             if not failed.is_no_easier(key, turn.work, members):
-                if _solve(state, notes, action, rules_for(state, pool, turn, now), pool, turn):
+                alternatives = rules_for(state, pool, turn, now)
+                if any(_solve(state, notes, action, r, pool, turn) for r in alternatives):
                     return True
                 failed.add(key, turn.work, members)
             _failed_here(state, action, pool, turn)
@@ -311,28 +310,35 @@ def _has_min_runtimes(state: State) -> bool:
 
 def _consolidation_rules(
     state: State, pool: PoolState, turn: NextWorkload, now: int
-) -> ActionRules | None:
+) -> list[ActionRules]:
     del now
     if not may_consolidate(pool, turn):
-        return None
+        return []
     strategy = ConsolidationStrategy(state, pool, turn)
-    return strategy.victims, strategy.is_allowed, state.policy.options.max_consolidation_victims
+    return [(strategy.victims, strategy.is_allowed, state.policy.options.max_consolidation_victims)]
 
 
 def _reclaim_rules(
     state: State, pool: PoolState, turn: NextWorkload, now: int
-) -> ActionRules | None:
+) -> list[ActionRules]:
+    """Evicts from queues above their share; else moves workloads of any other project, unless
+    consolidation has tried that.
+    """
     if not is_entitled(turn):
-        return None
-    strategy = ReclaimStrategy(state, pool, turn, now)
-    return strategy.victims, strategy.is_fair, None
+        return []
+    options, strategy = state.policy.options, ReclaimStrategy(state, pool, turn, now)
+    rules: list[ActionRules] = [(strategy.victims, strategy.is_fair, None)]
+    is_tried = turn.work.preemptible and "consolidation" in options.actions
+    if not is_tried and could_move(pool, turn):
+        rules.append((strategy.movable, strategy.are_moved, options.max_consolidation_victims))
+    return rules
 
 
 def _preempt_rules(
     state: State, pool: PoolState, turn: NextWorkload, now: int
-) -> ActionRules | None:
+) -> list[ActionRules]:
     strategy = PreemptionStrategy(state, pool, turn, now)
-    return (strategy.victims, _allow_all, None) if strategy.may_preempt() else None
+    return [(strategy.victims, _allow_all, None)] if strategy.may_preempt() else []
 
 
 def _allow_all(units: Sequence[EvictionUnit], ask: Amounts) -> bool:

@@ -17,14 +17,19 @@ from ..model.amounts import GPU, Amounts
 from ..queueing.order import NextWorkload
 from .victim_candidates import ALL, NONE, EvictionUnit, VictimCandidates
 
-__all__ = ["ConsolidationStrategy", "is_bound", "may_consolidate"]
+__all__ = ["ConsolidationStrategy", "could_move", "is_bound", "may_consolidate"]
 
 
 def may_consolidate(pool: PoolState, turn: NextWorkload) -> bool:
-    """Whether moving workloads could help: the workload is preemptible, the pool packs, no limit or
-    quota is the obstacle, and enough is free in total.
+    """Whether the workload is preemptible and moving others could help it."""
+    return turn.work.preemptible and could_move(pool, turn)
+
+
+def could_move(pool: PoolState, turn: NextWorkload) -> bool:
+    """Whether moving workloads could help: the pool packs, no limit or quota is the obstacle, and
+    enough is free in total.
     """
-    if not turn.work.preemptible or "spread" in (pool.config.gpu, pool.config.cpu):
+    if "spread" in (pool.config.gpu, pool.config.cpu):
         # Under spread, later placements would pull the pool apart again, and the two would
         # alternate.
         return False
@@ -36,8 +41,7 @@ def may_consolidate(pool: PoolState, turn: NextWorkload) -> bool:
     later = 0
     for bucket, names in pool.buckets.items():
         later += bucket[4] * GPU // bucket[0] * len(names)
-    shared = max(later, pool.free_fractions)
-    return free + shared >= turn.ask.gpu
+    return free + max(later, pool.free_fractions) >= turn.ask.gpu
 
 
 def is_bound(pool: PoolState, leaf: QueueState, ask: Amounts, *, preemptible: bool) -> bool:

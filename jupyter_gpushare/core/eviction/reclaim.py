@@ -102,6 +102,15 @@ class ReclaimStrategy:
             has_any=bool(others),
         )
 
+    def movable(self) -> VictimCandidates:
+        """Preemptible running work of every other project, also of those within their quota."""
+        others = [q for q in self.pool.queues.values() if q is not self.leaf and q.candidates]
+        return VictimCandidates(self.pool, others, self._eligible_part)
+
+    def are_moved(self, units: Sequence[EvictionUnit], ask: Amounts) -> bool:
+        """Whether every victim has a new place, so that no project loses anything."""
+        return not units and ask.gpu > 0
+
     def _may_take_from(self, leaf: QueueState, ask: Amounts) -> bool:
         reclaimer, victim = _queues_below_common_ancestor(self.leaf, leaf)
         held = self.allocated_before[victim]
