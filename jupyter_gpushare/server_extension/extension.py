@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from jupyter_core.paths import jupyter_data_dir
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Dict, List, Unicode, default
 
 from jupyter_gpushare.aio import BackgroundTasks
-from jupyter_gpushare.client import SchedulerClient, Transport
-from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.client import SchedulerClient
 
 from .clients.agent_client import AgentClient
-from .clients.embedded_scheduler import SchedulerRunsElsewhere, start_local
+from .clients.embedded_scheduler import EmbeddedOptions
+from .clients.embedded_services import EmbeddedServices
 from .clients.jupyter_server import JupyterServer, register_events
 from .clients.scheduler_transport import LateTransport, remote_scheduler
 from .handlers.api import handlers
@@ -26,14 +25,9 @@ from .requests.presets import DEFAULT_PRESETS, presets_or_default
 from .services.service import GpuShareService
 from .services.status import ServiceSettings
 
-if TYPE_CHECKING:
-    from jupyter_gpushare.scheduler.embedded import EmbeddedServer
-
 __all__ = ["GpuShareExtension", "local_user"]
 
 PROVISIONER: Final = "gpushare-provisioner"
-RETRY_S: Final = 2.0
-"""Seconds between two checks whether another server still runs the scheduler and the agent."""
 
 
 def local_user() -> str:
@@ -150,17 +144,19 @@ class GpuShareExtension(ExtensionApp):
     # ---- start and stop
 
     def initialize_settings(self) -> None:
-        self._local: EmbeddedServer | None = None
         self._tasks = BackgroundTasks(self.log)
         register_events(self.serverapp)
         self._jupyter = JupyterServer(self.serverapp)
-        self._late_transport = LateTransport()
+        transport = LateTransport()
         self.service = GpuShareService(
             self._jupyter,
-            self._scheduler_client(),
+            self._scheduler_client(transport),
             AgentClient(self._socket(), self.log),
             self._service_settings(),
             self.log,
+        )
+        self.embedded = EmbeddedServices(
+            self._embedded_options(), transport, self.service.startup, self.log
         )
         self.settings[SETTING] = self.service
 
@@ -176,10 +172,10 @@ class GpuShareExtension(ExtensionApp):
             simulated=bool(self.simulate) and not is_remote,
         )
 
-    def _scheduler_client(self) -> SchedulerClient:
+    def _scheduler_client(self, transport: LateTransport) -> SchedulerClient:
         """In remote mode with the JupyterHub token, which the provisioner hides from kernels."""
         if not self.scheduler_url:
-            return SchedulerClient(self._late_transport)
+            return SchedulerClient(transport)
         hub_token = os.environ.get("JUPYTERHUB_API_TOKEN", "")
         return remote_scheduler(
             self.scheduler_url, self.scheduler_token_file, hub_token, self.scheduler_ca_file
@@ -190,9 +186,6 @@ class GpuShareExtension(ExtensionApp):
         assert self.serverapp is not None
         web_app: Any = self.serverapp.web_app
         web_app.add_handlers(".*$", handlers(self.serverapp.base_url))
-
-    def _state(self) -> Path:
-        return Path(self.state_dir).absolute()
 
     def _socket(self) -> str:
         return self.agent_socket or str(Path(self.state_dir) / "agent.sock")
@@ -206,94 +199,22 @@ class GpuShareExtension(ExtensionApp):
         if self.scheduler_url:
             self.service.startup.finished.set()
         else:
-            self._tasks.spawn(self._start_local())
+            self._tasks.spawn(self.embedded.start())
 
-    async def _start_local(self) -> None:
-        """Start the embedded services, or use those of another server of this user.
-
-        When the other server ends, this one starts its own.
-        """
-        uses_other = False
-        try:
-            while (elsewhere := await self._try_local()) is not None:
-                if not uses_other:
-                    uses_other = True
-                    self._use_other_server(elsewhere)
-                await asyncio.sleep(RETRY_S)
-            # After another server it stays on the socket, where its own scheduler listens now.
-            if self._local is not None and not uses_other:
-                self.use_scheduler(self._local.transport)
-        finally:
-            self.service.startup.finished.set()
-
-    def _use_other_server(self, elsewhere: SchedulerRunsElsewhere) -> None:
-        self.use_scheduler(elsewhere.transport)
-        self.log.info(
-            "gpushare: %s; this server uses them, and starts its own when that server ends",
-            elsewhere.message,
+    def _embedded_options(self) -> EmbeddedOptions:
+        return EmbeddedOptions(
+            state_dir=Path(self.state_dir).absolute(),
+            socket=Path(self._socket()),
+            policy_file=Path(self.policy_file) if self.policy_file else None,
+            simulate=self.simulate,
+            gpu_memory=self.simulated_gpu_memory,
+            host_memory=self.host_memory,
+            user=self.user,
         )
-        self.service.startup.finished.set()
-
-    def use_scheduler(self, transport: Transport) -> None:
-        """In embedded mode: the scheduler runs and is reached by this transport."""
-        self._late_transport.set(transport)
-
-    async def _try_local(self) -> SchedulerRunsElsewhere | None:
-        """None: the embedded services run, or cannot run on this machine."""
-        try:
-            self._local = await start_local(
-                state_dir=self._state(),
-                socket=Path(self._socket()),
-                policy_file=Path(self.policy_file) if self.policy_file else None,
-                simulate=self.simulate,
-                gpu_memory=self.simulated_gpu_memory,
-                host_memory=self.host_memory,
-                user=self.user,
-                on_delay=self._driver_delay,
-            )
-        except SchedulerRunsElsewhere as elsewhere:
-            return elsewhere
-        except GpuShareError as error:
-            self.log.warning("gpushare: this server manages no GPUs: %s", error.message)
-            self._set_problem(error.message)
-        except Exception:
-            self.log.exception("gpushare: the scheduler inside this server did not start")
-            self._set_problem(
-                "the scheduler inside this server did not start; the server's log has the details"
-            )
-        else:
-            label = " with simulated GPUs" if self.simulate else ""
-            self.log.info(
-                "gpushare: scheduler and node agent run inside this server%s, state in %s",
-                label,
-                self.state_dir,
-            )
-        return None
-
-    def _set_problem(self, problem: str) -> None:
-        self.service.startup.problem = self._late_transport.problem = problem
-
-    def _driver_delay(self, problem: str) -> None:
-        """The driver does not answer ("": it answers again). Kernels start without a GPU meanwhile
-        and are registered later.
-        """
-        if not problem:
-            self.log.info("gpushare: the GPU driver answers")
-            self.service.startup.problem = None
-            self._late_transport.problem = "the scheduler inside this server is starting"
-            return
-        problem = (
-            f"{problem}; waiting for it, kernels start without a GPU meanwhile "
-            "(`dmesg` may show the cause)"
-        )
-        self.log.warning("gpushare: %s", problem)
-        self._set_problem(problem)
-        self.service.startup.finished.set()
 
     async def stop_extension(self) -> None:
         """Before Jupyter shuts its kernels down: end their workloads and the embedded services."""
         self._jupyter.forget_failed_starts()
         await self._tasks.close()
         await self.service.stop()
-        if self._local is not None:
-            await self._local.stop()
+        await self.embedded.stop()

@@ -151,7 +151,7 @@ async def test_a_kernel_of_another_language_works(jp_fetch, jp_serverapp, echo_k
 
 
 async def test_a_table_as_csv_has_the_content_type_of_csv(jp_fetch, extension):
-    extension.use_scheduler(FakeTransport(lambda verb, path, body: Pools(pools=[])))
+    extension.embedded.use_scheduler(FakeTransport(lambda verb, path, body: Pools(pools=[])))
     answer = await jp_fetch(
         "gpushare", "api", "pools", params={"format": "csv", "columns": "name, gpus"}
     )

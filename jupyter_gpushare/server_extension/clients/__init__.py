@@ -1,5 +1,6 @@
 """Connections of this server.
 
-`scheduler_transport` and `embedded_scheduler` reach the scheduler, `agent_client` the node agent,
-`jupyter_server` Jupyter itself; `startup` says whether the embedded services have started.
+`scheduler_transport` reaches the scheduler, `agent_client` the node agent, `jupyter_server` Jupyter
+itself. `embedded_services` starts the embedded scheduler and agent (with `embedded_scheduler`) and
+reports to `startup`.
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,7 @@ from jupyter_gpushare.transports import UNIX, HttpTransport
 if TYPE_CHECKING:
     from jupyter_gpushare.scheduler.embedded import EmbeddedServer
 
-__all__ = ["SchedulerRunsElsewhere", "start_local"]
+__all__ = ["EmbeddedOptions", "SchedulerRunsElsewhere", "start_local"]
 
 ATTEMPTS: Final = 20
 PAUSE_S: Final = 0.1
@@ -38,16 +39,22 @@ class SchedulerRunsElsewhere(Unavailable):
         self.transport = HttpTransport(f"{UNIX}{socket}")
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddedOptions:
+    """Configuration of the embedded services. Amounts of memory are text with a unit."""
+
+    state_dir: Path
+    socket: Path
+    policy_file: Path | None
+    simulate: str
+    gpu_memory: str
+    host_memory: str
+    """"": all free host memory."""
+    user: str
+
+
 async def start_local(
-    *,
-    state_dir: Path,
-    socket: Path,
-    policy_file: Path | None,
-    simulate: str,
-    gpu_memory: str,
-    user: str,
-    host_memory: str = "",
-    on_delay: Callable[[str], None],
+    options: EmbeddedOptions, *, on_delay: Callable[[str], None]
 ) -> EmbeddedServer:
     """Start both in the running loop.
 
@@ -62,20 +69,25 @@ async def start_local(
     await asyncio.to_thread(import_module, "jupyter_gpushare.scheduler.embedded")
     from jupyter_gpushare.scheduler.embedded import EmbeddedServer, devices_here, run_watched
 
-    await _check_unused(state_dir)
+    await _check_unused(options.state_dir)
 
-    host_memory_mib = read_memory(host_memory, what="host_memory") if host_memory else None
+    host_memory_mib = None
+    if options.host_memory:
+        host_memory_mib = read_memory(options.host_memory, what="host_memory")
     # A driver without persistence mode takes seconds to initialize its GPUs; a broken one hangs.
     devices = await run_watched(
-        lambda: devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory), on_delay
+        lambda: devices_here(
+            options.state_dir, simulate=options.simulate, gpu_memory=options.gpu_memory
+        ),
+        on_delay,
     )
-    await _check_unused(state_dir)
+    await _check_unused(options.state_dir)
     server = EmbeddedServer(
-        state_dir,
-        simulate=simulate,
-        socket=socket,
-        policy_file=policy_file,
-        user=user,
+        options.state_dir,
+        simulate=options.simulate,
+        socket=options.socket,
+        policy_file=options.policy_file,
+        user=options.user,
         host_memory_mib=host_memory_mib,
         devices=devices,
     )
