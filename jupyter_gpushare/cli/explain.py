@@ -47,7 +47,7 @@ def why(workload: str, transport: HttpTransport, as_json: bool) -> int:
         click.echo(_without_reason(view))
         return 0
     position = f" Position in the queue: {view.queue_position}." if view.queue_position else ""
-    lines = [f"{view.id} is {view.state}: {view.reason.message}{position}"]
+    lines = [f"{view.id} is {m.workload_label(view)}: {view.reason.message}{position}"]
     lines += _expected_wait(view.expected_wait)
     lines += _details(view.reason)
     click.echo("\n".join(lines))
@@ -62,7 +62,8 @@ def _without_reason(view: m.WorkloadView) -> str:
     nodes = ", ".join(sorted({pod.lease.node for pod in view.pods if pod.lease}))
     if view.state == "ended":
         return f"{view.id} has ended: {view.message}" if view.message else f"{view.id} has ended."
-    return f"{view.id} is running on {nodes}." if nodes else f"{view.id} is pending evaluation."
+    label = m.workload_label(view)
+    return f"{view.id} is {label} on {nodes}." if nodes else f"{view.id} is waiting for evaluation."
 
 
 def _details(reason: m.ReasonBody) -> list[str]:

@@ -66,6 +66,11 @@ class OutputFormat:
                 )
         return wanted
 
+    def state(self, workload: m.WorkloadView) -> str:
+        """Its label in a table; its state of the REST API in CSV and JSON."""
+        scripted = self.as_csv or self.as_json
+        return workload.state if scripted else m.workload_label(workload)
+
     def show(
         self,
         rows: Sequence[Mapping[str, Any]],

@@ -140,7 +140,7 @@ def status(transport: HttpTransport, output: OutputFormat) -> int:
         click.echo("\n".join(_service_lines(service) + [_node_line(node) for node in rows]) + "\n")
     document = {**m.to_json(service), "workloads": m.to_json(listed.workloads)}
     return output.show(
-        [_workload_row(workload) for workload in listed.workloads],
+        [_workload_row(workload, output) for workload in listed.workloads],
         WORKLOAD,
         document=document,
         key="workloads",
@@ -152,7 +152,7 @@ async def _status_and_workloads(client: SchedulerClient) -> tuple[m.ServiceStatu
     return await client.status(), await client.workloads()
 
 
-def _workload_row(workload: m.WorkloadView) -> dict[str, str]:
+def _workload_row(workload: m.WorkloadView, output: OutputFormat) -> dict[str, str]:
     leases = [pod.lease for pod in workload.pods if pod.lease is not None]
     position = workload.queue_position
     return {
@@ -160,7 +160,7 @@ def _workload_row(workload: m.WorkloadView) -> dict[str, str]:
         "name": workload.name,
         "user": workload.user,
         "project": workload.project,
-        "state": workload.state,
+        "state": output.state(workload),
         "gpu": _share_text(workload.request),
         "node": ", ".join(sorted({lease.node for lease in leases})),
         "position": "" if position is None else str(position),

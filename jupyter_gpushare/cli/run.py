@@ -82,6 +82,11 @@ INTERRUPTED: Final = 130
     metavar="NAME[=VALUE]",
     help="A variable for the command; without a value: from your environment.",
 )
+@click.option(
+    "--queue-anyway",
+    is_flag=True,
+    help="Queue the workload even if it can never start on the current nodes and limits.",
+)
 @click.option("--detach", is_flag=True, help="Print the id and return at once.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
@@ -98,6 +103,7 @@ def run(
     name: str | None,
     chdir: str | None,
     variables: tuple[str, ...],
+    queue_anyway: bool,
     detach: bool,
     command: tuple[str, ...],
 ) -> int:
@@ -126,6 +132,7 @@ def run(
             env=_environment(variables),
             cwd=str(Path(chdir or Path.cwd()).absolute()),
         ),
+        queue_anyway=queue_anyway,
     )
     return ask(transport, lambda client: _submitted(client, request, detach))
 
@@ -197,14 +204,14 @@ class _PodOutput:
 
 
 def _state_line(seen: m.WorkloadView) -> str:
-    """Where the workload is running, or why it is pending."""
+    """Where the workload is running, or why it is waiting."""
     nodes = sorted({pod.lease.node for pod in seen.pods if pod.lease is not None})
     if nodes:
         waiting = sum(pod.state == "pending" for pod in seen.pods)
         return f"{seen.id} is running on {', '.join(nodes)}" + (
-            f"; {waiting} of {len(seen.pods)} pods are pending" if waiting else ""
+            f"; {waiting} of {len(seen.pods)} pods are waiting" if waiting else ""
         )
-    return f"{seen.id} is pending: {seen.reason.message}" if seen.reason is not None else ""
+    return f"{seen.id} is waiting: {seen.reason.message}" if seen.reason is not None else ""
 
 
 def _status(seen: m.WorkloadView, verbose: bool) -> int:
@@ -276,14 +283,14 @@ def list_(transport: HttpTransport, everything: bool, output: OutputFormat) -> i
     output.chosen(_COLUMNS, _COLUMNS)
     found = ask(transport, look)
     return output.show(
-        [_row(one) for one in found],
+        [_row(one, output) for one in found],
         _COLUMNS,
         document=[m.to_json(one) for one in found],
         empty="No batch workloads.",
     )
 
 
-def _row(one: m.WorkloadView) -> dict[str, str]:
+def _row(one: m.WorkloadView, output: OutputFormat) -> dict[str, str]:
     placed = sum(pod.lease is not None for pod in one.pods)
     nodes = sorted({pod.lease.node for pod in one.pods if pod.lease is not None})
     why = one.reason.code if one.state in ("pending", "partial") and one.reason is not None else ""
@@ -293,7 +300,7 @@ def _row(one: m.WorkloadView) -> dict[str, str]:
         one.id,
         one.user,
         one.project,
-        one.state,
+        output.state(one),
         why,
         f"{placed}/{len(one.pods)}",
         ", ".join(nodes),

@@ -155,7 +155,7 @@ def test_lists(tmp_path: Path) -> None:
         assert [one["id"] for one in json.loads((await call("list", "--json")).stdout)] == ["job"]
         assert (await call("list", "--columns", "id,state")).stdout.splitlines()[2].split() == [
             "job",
-            "pending",
+            "waiting",
         ]
         secrets = {
             row["id"]: row["name"]
@@ -194,7 +194,7 @@ def test_null_is_unlimited_only_where_it_is_a_bound(tmp_path: Path) -> None:
 def test_why_of_what_is_over_says_how_it_ended_and_nobody_waits_is_said_so(tmp_path: Path) -> None:
     async def story(call: Call, _running: RunningServer) -> None:
         why = (await call("why", "job")).stdout.splitlines()
-        assert why[0].startswith("job is pending: ")
+        assert why[0].startswith("job is waiting: ")
         assert why[1] == "  Expected wait unknown: waiting for a node to become ready."
         told = json.loads((await call("why", "job", "--json")).stdout)["expected_wait"]
         assert (told["basis"], told["seconds_median"], told["based_on"]) == ("none", None, 0)

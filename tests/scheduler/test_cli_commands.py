@@ -96,15 +96,28 @@ def test_why_gives_reason_numbers_and_place(tmp_path: Path):
     async def story(running: RunningServer):
         waits = await shell(running, "why", "b")
         assert waits.status == 0
-        assert "b is pending: " in waits.stdout
+        assert "b is waiting: " in waits.stdout
         assert "requested 1" in waits.stdout
         assert (
             json.loads((await shell(running, "why", "b", "--json")).stdout)["queue_position"] == 1
         )
-        assert (await shell(running, "why", "a")).stdout == "a is running on n0.\n"
+        assert (await shell(running, "why", "a")).stdout == "a is idle on n0.\n"
         assert (await shell(running, "why", "kernel-of-b")).stdout == waits.stdout
         unknown = await shell(running, "why", "c")
         assert (unknown.status, unknown.stderr) == (1, "error: unknown workload 'c' (id)\n")
+
+    story_with_two_workloads(tmp_path, story)
+
+
+def test_an_impossible_command_is_queued_only_if_asked_for(tmp_path: Path):
+    async def story(running: RunningServer):
+        where = ("--scheduler", running.url, "--token-file", running.listeners.token_file)
+        words = ("run", *where, "--detach", "--gpu", 3)
+        refused = await asyncio.to_thread(gpushare, *words, "--", "true")
+        assert (refused.status, refused.stdout, refused.stderr.count("\n")) == (1, "", 1), refused
+        queued = await asyncio.to_thread(gpushare, *words, "--queue-anyway", "--", "true")
+        assert queued.status == 0, queued
+        assert (await running.admin.workload(queued.stdout.strip())).state == "pending"
 
     story_with_two_workloads(tmp_path, story)
 
