@@ -55,6 +55,6 @@ export function offerText(answer: WhatIfAnswer, trans: TranslationBundle): strin
 }
 
 /** Whether the server would refuse the request, because it can never start. */
-export function isRefused(answer: WhatIfAnswer & { readonly refused?: boolean }): boolean {
+export function isRefused(answer: WhatIfAnswer): boolean {
   return answer.refused === true; // missing on older servers
 }

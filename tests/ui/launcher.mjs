@@ -129,6 +129,28 @@ await inLab(url, async lab => {
   await focusIsInForm();
   await dialog.getByLabel('Project', { exact: true }).selectOption('language');
 
+  // a request that can never start is not sent, unless it is queued anyway
+  await configure({
+    what_if: {
+      starts_now: false,
+      refused: true,
+      reason: { code: 'NeverFits', message: 'The largest node has 2 GPUs.' }
+    }
+  });
+  await share.fill('3');
+  await dialog.getByLabel('Unit').selectOption('gpu');
+  await share.fill('3');
+  await dialog.getByText('Cannot start. The largest node has 2 GPUs.').waitFor();
+  await share.press('Enter');
+  await dialog.getByLabel('Queue anyway').check();
+  await until('it is asked about', async () =>
+    (await whatIfRequests()).some(asked => asked.queue_anyway === true && asked.gpu === '3')
+  );
+  await configure({ what_if: { starts_now: true, node: 'n0', refused: false } });
+  await share.fill('0.5');
+  await dialog.getByText('Would start now on node n0.').waitFor();
+  assert.equal(await dialog.getByLabel('Queue anyway').count(), 0);
+
   // an invalid request creates no notebook; the error is at its field
   await configure({
     refusal: { code: 'invalid', message: 'gpu must be a number of GPUs.', field: 'gpu' }

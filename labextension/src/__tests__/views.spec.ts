@@ -65,7 +65,8 @@ describe('what if', () => {
     displaces: [],
     reason: null,
     expected_wait: null,
-    alternatives: []
+    alternatives: [],
+    refused: false
   };
   const one = { workload: 'w', project: 'p', action: 'reclaim', message: '' };
   const reason = { code: 'WaitingForQuota', message: 'No quota is left.', numbers: {}, helps: [] };
@@ -162,7 +163,8 @@ test('a share that is offered says what it would mean', () => {
     displaces: [],
     reason: null,
     expected_wait: null,
-    alternatives: []
+    alternatives: [],
+    refused: false
   };
   expect(offerText(answer, english)).toBe('starts now');
   expect(offerText({ ...answer, starts_now: false, expected_wait: wait() }, english)).toBe(
