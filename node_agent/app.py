@@ -50,7 +50,7 @@ class Agent:
         self.config, self.devices = config, devices
         self.node = NodeRuntime(config, devices, self, clock)
         self.mover = MemoryMover(self.node)
-        self.leases = LeaseAssignments(self.node, self.mover)
+        self.leases = LeaseAssignments(self.node)
         self.process_groups = ProcessGroups(self.node, devices.cgroups)
         self.lifecycle = KernelLifecycle(self.node, self.process_groups)
         self.reconciler = Reconciler(self.node, self.mover, self.leases, self.lifecycle)

@@ -151,7 +151,12 @@ class SchedulerSession:
 
     def _hello(self) -> AgentHello:
         self._sent_report, self._sent_at = self.node_report(), self._node.clock()
-        return AgentHello(version=__version__, node=self._sent_report, leases=self._lease_reports())
+        return AgentHello(
+            version=__version__,
+            node=self._sent_report,
+            leases=self._lease_reports(),
+            kernels=[self._node.owner(kernel) for kernel in self._node.registered()],
+        )
 
     def _lease_reports(self) -> list[LeaseReport]:
         node, now = self._node, self._node.clock()

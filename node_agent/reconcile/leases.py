@@ -1,15 +1,9 @@
-"""Leases and their GPUs: where the scheduler planned each lease, and where it is assigned on this
-node. Applies the scheduler's messages; assigns and changes GPUs.
-
-The pure rules of `policy.placement` find (or refuse) GPUs; this file records their answers and
-notifies users. A plan whose guarantees do not fit on the GPUs is not applied: the lease stays
-granted, without GPUs, until the plan fits.
+"""Leases: applies the scheduler's messages to the kernels that they name, if these are of the
+workload's user (see `lease_ownership`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from jupyter_gpushare.messages import (
@@ -22,34 +16,26 @@ from jupyter_gpushare.messages import (
     stamp_ms,
 )
 
-from ..policy.placement import (
-    PlacedTenant,
-    PlacementMoves,
-    PlacementRequest,
-    land,
-    loads,
-    rebalance,
-    spread,
-)
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
 from ..state.wall_clock import wall_ms
-from .memory_mover import MemoryMover
-from .tenants import placed_tenant
+from .lease_ownership import is_own_lease, refusal
 
 __all__ = ["LeaseAssignments"]
 
-SETTLED_MS: Final = 1_000
-"""How long a kernel must be idle before it is moved to better GPUs."""
+PROOF_MS: Final = 10_000
+"""How long the kernel's Jupyter server has to declare that a workload is its own."""
 
 
 class LeaseAssignments:
     """The leases of one node."""
 
-    def __init__(self, node: NodeRuntime, mover: MemoryMover) -> None:
-        self._node, self._mover = node, mover
-        self._unplaced: set[str] = set()
-        """Kernels whose plan did not fit when it was last tried: logged once, not at every step."""
+    def __init__(self, node: NodeRuntime) -> None:
+        self._node = node
+        self._planned: dict[str, LeaseBody] = {}
+        """All leases of the scheduler's plan, the latest last."""
+        self._unproven: dict[str, int] = {}
+        """Leases that name a kernel of another user, as far as is known, and since when."""
 
     # ---- messages of the scheduler ---------------------------------------------------------------
 
@@ -64,11 +50,17 @@ class LeaseAssignments:
         planned = {lease.id for lease in plan.leases}
         for lease_id in node.unacknowledged.keys() - planned:
             self._acknowledge(lease_id)
+        self._planned.clear()
         for kernel in list(node.kernels.values()):
             if kernel.lease is not None and kernel.lease.id not in planned:
                 self._revoke(kernel)
         for lease in plan.leases:
-            self._accept(lease)
+            known = node.kernels.get(lease.kernel_id or lease.id)
+            current = known.lease if known is not None else None
+            if current is not None and current.id in planned - {lease.id}:
+                self._planned[lease.id] = lease  # the kernel keeps the lease that it has
+            else:
+                self._accept(lease)
         for body in node.unacknowledged.values():
             node.ports.to_scheduler(body)
 
@@ -79,9 +71,13 @@ class LeaseAssignments:
     def lease_revoked(self, body: LeaseRevoked) -> None:
         """One lease is over; its kernel lives on without a GPU."""
         self._acknowledge(body.lease)
+        ended = self._planned.pop(body.lease, None)
+        self._unproven.pop(body.lease, None)
         kernel = self._node.kernel_of(body.lease)
         if kernel is not None:
             self._revoke(kernel)
+        if ended is not None and ended.kernel_id is not None:
+            self._apply_planned(ended.kernel_id)
 
     def _acknowledge(self, lease_id: str) -> None:
         if self._node.unacknowledged.pop(lease_id, None) is not None:
@@ -96,7 +92,17 @@ class LeaseAssignments:
         if lease.id in node.unacknowledged:  # the message crossed our release: repeat it
             node.ports.to_scheduler(node.unacknowledged[lease.id])
             return
+        self._planned.pop(lease.id, None)
+        self._planned[lease.id] = lease
         kernel = node.open_kernel(lease.kernel_id or lease.id)
+        if is_own_lease(kernel, lease):
+            self._apply(kernel, lease)
+        else:
+            self._unproven.setdefault(lease.id, node.clock())
+
+    def _apply(self, kernel: KernelRecord, lease: LeaseBody) -> None:
+        node = self._node
+        self._unproven.pop(lease.id, None)
         if kernel.lease is not None and kernel.lease.id != lease.id:
             self.drop(kernel)  # a new request replaces it: the old lease leaves the plan
         if kernel.lease is None:
@@ -105,6 +111,8 @@ class LeaseAssignments:
             return
         self._announce_end(kernel, lease)
         kernel.assignment.accept(lease)
+        if kernel.registration.registered:
+            kernel.registration.scheduler_user = lease.user
         node.dirty = True
         is_kernel = lease.kernel_id is not None
         if is_kernel and not kernel.registration.registered and kernel.process.gone_at is None:
@@ -131,173 +139,41 @@ class LeaseAssignments:
         kernel.drop_lease()
         self._node.dirty = True
 
-    # ---- GPUs of new leases ----------------------------------------------------------------------
+    # ---- leases of other users -------------------------------------------------------------------
 
-    def arrange(self, now: int) -> None:
-        """Assign GPUs to every lease that has none, and better ones to kernels that can move at no
-        cost, or while they are idle.
+    def check_owners(self, now: int) -> None:
+        """Apply leases that have been proven to be the kernel's own; refuse the others after a
+        while. A lease that came before its kernel was registered is checked now.
         """
-        placeable = self._placeable()
-        for kernel in sorted(placeable, key=lambda one: one.lease.id if one.lease else ""):
-            if not kernel.assignment.assigned_gpus:
-                self._place(kernel, now)
-        for kernel in self._placeable():
-            if kernel.assignment.assigned_gpus:
-                self._improve(kernel, now)
-
-    def _placeable(self) -> list[KernelRecord]:
-        found = []
         for kernel in self._node.kernels.values():
-            lease = kernel.assignment.active_lease
-            if lease is not None and lease.planned_gpus:
-                found.append(kernel)
-        return found
+            lease = kernel.lease
+            if lease is not None and not is_own_lease(kernel, lease):
+                self.drop(kernel)
+                self._unproven.setdefault(lease.id, now)
+        for lease_id, since in list(self._unproven.items()):
+            lease = self._planned.get(lease_id)
+            named = self._node.kernels.get(lease.kernel_id or "") if lease is not None else None
+            if lease is None or named is None:
+                del self._unproven[lease_id]
+            elif is_own_lease(named, lease):
+                self._apply(named, lease)
+            elif now - since >= PROOF_MS:
+                self._refuse(lease)
 
-    def _tenants(self, now: int) -> list[PlacedTenant]:
-        placed = [kernel for kernel in self._placeable() if kernel.assignment.assigned_gpus]
-        return [placed_tenant(kernel, now) for kernel in placed]
+    def _refuse(self, lease: LeaseBody) -> None:
+        node = self._node
+        del self._unproven[lease.id], self._planned[lease.id]
+        text = refusal(lease, node.config.node)
+        log.warning("lease %s of user %s: %s", lease.id, lease.user, text)
+        node.release_lease(lease.id, ended=True, message=text)
 
-    @staticmethod
-    def _request(kernel: KernelRecord) -> PlacementRequest:
-        assert kernel.lease is not None
-        planned = tuple(kernel.lease.planned_gpus)
-        largest = max(kernel.memory.usage.image, default=0)
-        return PlacementRequest(
-            kernel.kernel_id, kernel.lease.request_mib, len(planned), planned, largest
-        )
-
-    def _place(self, kernel: KernelRecord, now: int) -> None:
-        found = self._find_place(kernel, now)
-        if found is None:
-            self._log_unplaced(kernel)
+    def _apply_planned(self, kernel_id: str) -> None:
+        """A lease of this kernel is over: an older one that is still planned is in force again."""
+        kernel = self._node.kernels.get(kernel_id)
+        if kernel is None or kernel.assignment.active_lease is not None:
             return
-        self._unplaced.discard(kernel.kernel_id)
-        for name, gpus in found.moves.items():
-            self._reassign(self._node.kernels[name], gpus, kernel)
-        kernel.assignment.assigned_gpus, self._node.dirty = found.gpus, True
-
-    def _find_place(self, kernel: KernelRecord, now: int) -> PlacementMoves | None:
-        totals, request, tenants = self._node.totals, self._request(kernel), self._tenants(now)
-        if not self._node.rules.workloads_per_gpu:
-            return as_planned(totals, tenants, request)
-        return self._free_place(kernel, tenants, request) or land(totals, tenants, request)
-
-    def _log_unplaced(self, kernel: KernelRecord) -> None:
-        if kernel.kernel_id not in self._unplaced:
-            self._unplaced.add(kernel.kernel_id)
-            log.warning(
-                "the plan of kernel %s does not fit on the GPUs of this node",
-                kernel.kernel_id,
-                extra=kernel.log_fields(),
-            )
-
-    def _free_place(
-        self, kernel: KernelRecord, tenants: list[PlacedTenant], request: PlacementRequest
-    ) -> PlacementMoves | None:
-        """GPUs with enough free memory: those that its process is bound to, else healthy ones
-        without memory of other processes in the way. None: there are none, and the scheduler's plan
-        counts, which knows of neither.
-        """
-        bound = kernel.assignment.bound_gpus
-        if bound:
-            own = _only(self._node.totals, set(bound))
-            if gpus := spread(own, tenants, request):
-                return PlacementMoves(gpus, {}, 0)
-        available = _only(self._node.available(), self._node.healthy_gpus())
-        gpus = spread(available, tenants, request)
-        return None if gpus is None else PlacementMoves(gpus, {}, 0)
-
-    def _reassign(
-        self, kernel: KernelRecord, gpus: tuple[int, ...], asker: KernelRecord | None
-    ) -> None:
-        node, assignment, memory = self._node, kernel.assignment, kernel.memory
-        old, assignment.assigned_gpus, node.dirty = assignment.assigned_gpus, gpus, True
-        mib = memory.used_mib + memory.saved_mib
-        if assignment.must_change_gpus and mib:
-            text = node.text.must_restart(assignment.bound_gpus, gpus, mib, asker)
-            node.record_event(kernel, "notice", text, notify=True)
-        if not memory.used_mib and memory.transit is None:
-            self._mover.note_move(kernel, old, asker)
-
-    # ---- better GPUs -----------------------------------------------------------------------------
-
-    def _improve(self, kernel: KernelRecord, now: int) -> None:
-        """Suspended and empty kernels move for free; idle ones move while no cell waits; others
-        stay.
-        """
-        assignment = kernel.assignment
-        is_leaving = kernel.process.killing or assignment.evicted
-        is_moving = kernel.memory.transit or assignment.assigned_gpus != assignment.gpus
-        if is_leaving or is_moving or assignment.bound_gpus:
-            return
-        is_empty = not kernel.memory.used_mib
-        if not is_empty and not self._is_movable(kernel, now):
-            return
-        gpus = self._better_gpus(kernel, now)
-        if gpus is None or (not is_empty and not self._has_room(gpus, kernel)):
-            return
-        self._reassign(kernel, gpus, None)
-        if not is_empty:
-            assignment.entering_since = now
-
-    def _is_movable(self, kernel: KernelRecord, now: int) -> bool:
-        """Whether it is idle, can be suspended, and no kernel of the node waits."""
-        is_busy = kernel.is_running(now) or now - kernel.gate.idle_since < SETTLED_MS
-        if is_busy or kernel.process.main is None or not kernel.has_gate(now):
-            return False
-        if kernel.preferences.pinned or not kernel.memory.can_suspend(now):
-            return False
-        for other in self._node.kernels.values():
-            copies = other.memory.transit is not None or other.memory.stalled_since is not None
-            if other.gate.waiting or copies:
-                return False
-        return True
-
-    def _better_gpus(self, kernel: KernelRecord, now: int) -> tuple[int, ...] | None:
-        node, lease = self._node, kernel.lease
-        assert lease is not None
-        tenants = self._tenants(now)
-        if node.rules.workloads_per_gpu:
-            healthy = _only(node.totals, node.healthy_gpus())
-            return rebalance(healthy, tenants, kernel.kernel_id)
-        planned = tuple(lease.planned_gpus)
-        is_there = set(planned) == set(kernel.assignment.assigned_gpus)
-        if is_there or any(gpu not in node.totals for gpu in planned):
-            return None
-        others = 0
-        for one in tenants:
-            if one.id != kernel.kernel_id and set(one.assigned_gpus) & set(planned):
-                others += one.guarantee
-        smallest = min(node.totals[gpu] for gpu in planned)
-        return planned if others + lease.request_mib <= smallest else None
-
-    def _has_room(self, gpus: tuple[int, ...], kernel: KernelRecord) -> bool:
-        available, used, needed = self._node.available(), self._node.used, kernel.memory.used_mib
-        return all(used.get(gpu, 0) + needed <= available[gpu] for gpu in gpus)
-
-
-def _only(totals: Mapping[int, int], gpus: set[int]) -> dict[int, int]:
-    """No memory on all other GPUs."""
-    return {gpu: mib if gpu in gpus else 0 for gpu, mib in totals.items()}
-
-
-def as_planned(
-    totals: Mapping[int, int], tenants: Sequence[PlacedTenant], request: PlacementRequest
-) -> PlacementMoves | None:
-    """Without node-level scheduling a lease is assigned to the planned GPUs, if the guarantees that
-    are there now leave the room; else every lease goes exactly where the plan says. None when the
-    plan does not fit.
-    """
-    if any(gpu not in totals for gpu in request.planned):
-        return None
-    load = loads(totals, tenants)
-    if all(load[gpu] + request.guarantee <= totals[gpu] for gpu in request.planned):
-        return PlacementMoves(request.planned, {}, 0)
-    new = PlacedTenant(request.id, request.guarantee, request.planned, request.planned)
-    planned = [replace(one, assigned_gpus=one.planned) for one in tenants]
-    load = loads(totals, [*planned, new])
-    if any(load[gpu] > totals[gpu] for gpu in totals):
-        return None
-    moving = [one for one in tenants if set(one.planned) != set(one.assigned_gpus)]
-    moves = {one.id: one.planned for one in moving}
-    return PlacementMoves(request.planned, moves, sum(one.resident for one in moving))
+        for lease in reversed(self._planned.values()):
+            is_released = lease.id in self._node.unacknowledged
+            if lease.kernel_id == kernel_id and not is_released and is_own_lease(kernel, lease):
+                self._apply(kernel, lease)
+                return

@@ -9,6 +9,7 @@ over. What is left of its process tree is killed, and its lease is given back.
 from __future__ import annotations
 
 import asyncio
+import pwd
 import re
 import secrets
 from typing import Final
@@ -80,11 +81,21 @@ class KernelLifecycle:
         registration = kernel.registration
         registration.server, registration.language = server, body.language
         registration.name = body.name or registration.name
-        registration.user = body.user or registration.user
+        registration.user = body.user or registration.user or self._unix_name(kernel)
         registration.registered = True
         kernel.request_state = body.request or kernel.request_state
         kernel.process.ending, kernel.published.key = False, None
         self._node.dirty = True
+
+    def _unix_name(self, kernel: KernelRecord) -> str:
+        """Where the users of the machine are known by the names of their accounts."""
+        uid = kernel.registration.uid
+        if self._node.config.users != "all" or uid is None:
+            return ""
+        try:
+            return pwd.getpwuid(uid).pw_name
+        except KeyError:
+            return ""
 
     async def _end_older_launch(self, kernel: KernelRecord) -> None:
         """What an older launch left running would hold memory that is not its own now."""

@@ -28,6 +28,7 @@ from .apply import Action, StepApplier
 from .apply_caps import CapsApplier
 from .cell_admission import CellAdmission
 from .decide import AdmissionChecks, take_snapshot
+from .gpu_assigner import GpuAssigner
 from .idle_culler import IdleCuller
 from .leases import LeaseAssignments
 from .lifecycle import KernelLifecycle
@@ -59,6 +60,7 @@ class Reconciler:
         self._idle_culler = IdleCuller(node, mover, leases, lifecycle)
         checks = AdmissionChecks(node, self._observer)
         self._applier = StepApplier(node, mover, leases, lifecycle, checks)
+        self._assigner = GpuAssigner(node, mover)
         self._caps = CapsApplier(node)
         self._publisher = StatePublisher(node)
         self._changed = asyncio.Event()
@@ -126,7 +128,8 @@ class Reconciler:
         self._observer.observe(now)
         self._lifecycle.check(now)
         idle_deadline = self._idle_culler.check(now)
-        self._leases.arrange(now)
+        self._leases.check_owners(now)
+        self._assigner.arrange(now)
         for kernel in node.kernels.values():
             self._applier.attachment.settle(kernel, now)
         decision = decide(take_snapshot(node, self._observer), now)

@@ -22,6 +22,8 @@ class Registration:
     uid: int | None = None
     """The unix user whose Jupyter server registered it; None: not registered yet."""
     server: str = ""
+    scheduler_user: str = ""
+    """The user of the kernel's leases at the scheduler; "": it had none yet."""
     token: str = ""
     """SHA-256 of the kernel's token; the token itself is only in its file."""
 

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from jupyter_gpushare.messages import (
     Kernel,
+    KernelOwner,
     KernelRequestState,
     KernelRuntime,
     KernelState,
@@ -20,7 +21,14 @@ from jupyter_gpushare.messages import (
 
 from .kernel_record import KernelRecord
 
-__all__ = ["NodeFacts", "kernel_runtime", "kernel_state", "kernel_view", "lease_report"]
+__all__ = [
+    "NodeFacts",
+    "kernel_runtime",
+    "kernel_state",
+    "kernel_view",
+    "lease_report",
+    "kernel_owner",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,15 @@ def _request_state(kernel: KernelRecord) -> KernelRequestState:
         guaranteed_mib=lease.request_mib * len(lease.planned_gpus),
         evicted=kernel.assignment.evicted,
     )
+
+
+def kernel_owner(kernel: KernelRecord, *, unix_names: bool) -> KernelOwner:
+    """Whose kernel it is, for the scheduler. `unix_names`: the names of unix users are the names at
+    the scheduler; else only the user of a lease of this kernel is certain.
+    """
+    registration = kernel.registration
+    user = registration.scheduler_user or (registration.user if unix_names else "")
+    return KernelOwner(kernel_id=kernel.kernel_id, user=user)
 
 
 def lease_report(kernel: KernelRecord, uuids: list[str], now: int) -> LeaseReport:

@@ -17,6 +17,7 @@ from jupyter_gpushare.messages import (
     EventKind,
     Kernel,
     KernelEvent,
+    KernelOwner,
     KernelRuntime,
     LeaseEvent,
     LeaseReleased,
@@ -31,7 +32,7 @@ from .config import AgentConfig, AgentPorts
 from .draining import Draining
 from .event_text import EventText
 from .kernel_record import KernelRecord
-from .kernel_view import NodeFacts, kernel_runtime, kernel_view
+from .kernel_view import NodeFacts, kernel_owner, kernel_runtime, kernel_view
 from .usage_outbox import UsageOutbox
 from .wall_clock import wall_ms
 
@@ -149,6 +150,14 @@ class NodeRuntime:
         return NodeFacts(
             self.config.node, self.devices.traits.simulated, self.uuids, dict(self.totals)
         )
+
+    def registered(self) -> list[KernelRecord]:
+        """Kernels that a Jupyter server has registered."""
+        return [one for one in self.kernels.values() if one.registration.registered]
+
+    def owner(self, kernel: KernelRecord) -> KernelOwner:
+        """Whose kernel it is, for the scheduler."""
+        return kernel_owner(kernel, unix_names=self.config.users == "all")
 
     # ---- events ----------------------------------------------------------------------------------
 

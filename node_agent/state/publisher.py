@@ -6,7 +6,9 @@ from typing import Final
 
 from jupyter_gpushare.messages import (
     KernelDevice,
+    KernelOwner,
     KernelReported,
+    KernelsChanged,
     KernelUpdate,
     LeaseChanged,
     TiersFound,
@@ -31,6 +33,10 @@ class StatePublisher:
     def __init__(self, node: NodeRuntime) -> None:
         self._node = node
         self._capabilities = node.devices.capabilities()
+        self._owners: dict[str, KernelOwner] = {}
+        """As reported to the scheduler. A new link begins with all kernels; what is sent again then
+        changes nothing.
+        """
 
     def publish(self) -> None:
         """Send all changes."""
@@ -39,6 +45,7 @@ class StatePublisher:
             if self._is_due(kernel, now):
                 self._publish_kernel(kernel)
             self._publish_lease(kernel, now)
+        self._publish_owners()
         self._publish_capabilities()
 
     def publish_caps(self) -> None:
@@ -97,6 +104,16 @@ class StatePublisher:
             KernelDevice(uuid=uuids[gpu], cap_mib=cap, total_mib=totals[gpu], visible=names)
             for gpu, cap in caps
         )
+
+    def _publish_owners(self) -> None:
+        """The scheduler lets a workload name a kernel only if it belongs to its user."""
+        found = {one.kernel_id: self._node.owner(one) for one in self._node.registered()}
+        changed = [one for one in found.values() if self._owners.get(one.kernel_id) != one]
+        gone = [kernel_id for kernel_id in self._owners if kernel_id not in found]
+        if not changed and not gone:
+            return
+        if self._node.ports.to_scheduler(KernelsChanged(registered=changed, gone=gone)):
+            self._owners = found
 
     def _publish_lease(self, kernel: KernelRecord, now: int) -> None:
         if kernel.lease is None:

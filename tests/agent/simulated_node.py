@@ -214,7 +214,10 @@ class FakeScheduler:
         for body in list(self.leases.values()):
             if body.kernel_id == kernel_id:
                 del self.leases[body.id]
-                self._tell(LeaseRevoked(revision=self._next(), lease=body.id))
+                self.revoke(body.id)
+
+    def revoke(self, lease: str) -> None:
+        self._tell(LeaseRevoked(revision=self._next(), lease=lease))
 
     def kinds(self, kernel_id: str) -> list[str]:
         return [kind for lease, kind, _ in self.events if lease.startswith(kernel_id + ".")]
@@ -336,8 +339,8 @@ class FakeServer:
         )
         return await asyncio.wait_for(reply, 5)
 
-    async def launch(self, kernel_id: str, **more) -> Child:
-        registered = await self.register(kernel_id, wants_gpu=True, **more)
+    async def launch(self, kernel_id: str, *, wants_gpu: bool = True, **more) -> Child:
+        registered = await self.register(kernel_id, wants_gpu=wants_gpu, **more)
         process = await asyncio.create_subprocess_exec(
             *self.wrap,
             sys.executable,

@@ -19,7 +19,7 @@ from node_agent.policy.placement import (
     rebalance,
     spread,
 )
-from node_agent.reconcile.leases import as_planned
+from node_agent.reconcile.gpu_assigner import as_planned
 from tests.example_counts import examples
 
 TOTALS = {0: 80, 1: 80}
