@@ -17,7 +17,7 @@ ROUTES: Final = (
         "GET",
         "/readyz",
         "open",
-        "The service has read its database and schedules; 503 before that.",
+        "The service schedules and can store changes; 503 otherwise, with the reason.",
     ),
     Route("metrics", "GET", "/metrics", "open", "Prometheus metrics."),
     Route("openapi", "GET", f"{API_ROOT}/openapi.json", "open", "This document."),

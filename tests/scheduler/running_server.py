@@ -65,12 +65,15 @@ class RunningServer:
         path: str,
         body: bytes | None = None,
         token: str | None = None,
+        headers: dict[str, str] | None = None,
         **more: object,
     ) -> HTTPResponse:
         """A call by somebody who does not use our client."""
         http = SimpleAsyncHTTPClient(force_instance=True)
         try:
-            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            headers = dict(headers or {})
+            if token:
+                headers["Authorization"] = f"Bearer {token}"
             request = HTTPRequest(
                 self.url + path,
                 method=verb,

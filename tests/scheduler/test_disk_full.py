@@ -52,6 +52,11 @@ async def ids(client: SchedulerClient) -> set[str]:
     return {view.id for view in (await client.workloads()).workloads}
 
 
+async def readiness(client: SchedulerClient) -> tuple[int, str]:
+    status, _, body = await client.transport.call("GET", "/readyz", {}, None)
+    return status, body.decode()
+
+
 def make_room(child: Child) -> None:
     _, hard = resource.prlimit(child.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (hard, hard))
@@ -71,9 +76,15 @@ def test_a_full_disk_refuses_what_is_new_and_loses_nothing(fork_server: ForkServ
             assert await ids(client) == set(known)
             with pytest.raises(Unavailable):
                 await client.end(known[0])
+            status, text = await readiness(client)
+            assert status == 503
+            assert "changes cannot be stored: " in text
             assert await ids(client) == set(known)
             assert {lease.workload for lease in agent.told.values()} <= set(known)  # told, so kept
             make_room(child)
+            async with asyncio.timeout(20):
+                while (await readiness(client))[0] != 200:
+                    await asyncio.sleep(0.05)
             known.append((await client.submit(asking(5000))).id)
             assert (await client.end(known[0])).ended
             assert await ids(client) == set(known[1:])

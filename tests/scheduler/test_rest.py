@@ -102,6 +102,7 @@ def test_scopes_open_no_more_than_they_say(tmp_path: Path):
         ("POST", "/api/v1/workloads", b"", 400, None),
         ("POST", "/api/v1/workloads", b"{", 400, None),
         ("POST", "/api/v1/workloads", b"\xff\xfe", 400, None),
+        ("POST", "/api/v1/workloads", b'{"id": "\xff", "pods": [{"gpu": 1}]}', 400, None),
         ("POST", "/api/v1/workloads", b"[" * 100_000, 400, None),
         ("POST", "/api/v1/workloads", b'{"pods":' * 50_000, 400, "pods"),
         ("POST", "/api/v1/workloads", b'{"pods": []}', 400, "id"),

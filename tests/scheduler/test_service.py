@@ -68,6 +68,23 @@ def test_asking_twice_with_one_id_is_asking_once(scheduler: SchedulerHarness):
     assert len(scheduler.leases()) == 1
 
 
+def test_an_id_of_another_user_is_refused_without_its_state(scheduler: SchedulerHarness):
+    """The same error whether the workload is pending, running or ended, and whatever it asks."""
+    scheduler.ask("running", 1)
+    scheduler.ask("pending", 2)
+    scheduler.ask("ended")
+    scheduler.service.end(ALICE, "ended")
+    bob = Identity("bob", (), "person")
+    errors = set()
+    for id_ in ("running", "pending", "ended"):
+        for gpu in (0.5, 1, 2):
+            request = m.WorkloadRequest(id=id_, pods=[m.PodRequest(name="kernel", gpu=gpu)])
+            with pytest.raises(Conflict) as refused:
+                scheduler.service.submit(bob, request)
+            errors.add((refused.value.code, refused.value.message, refused.value.field))
+    assert errors == {("conflict", "this id cannot be used: choose another one", "id")}
+
+
 def test_pods_without_a_name_are_numbered(scheduler: SchedulerHarness):
     request = m.WorkloadRequest(
         id="g", pods=[m.PodRequest(gpu=1), m.PodRequest(gpu=0.5, name="last")]

@@ -5,6 +5,7 @@ breaks.
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -301,5 +302,28 @@ def test_over_http_who_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pyt
                     while running.server.events.listeners:
                         assert (await running.admin.status()).version
                         await asyncio.sleep(0.02)
+
+    asyncio.run(story())
+
+
+def test_web_pages_open_no_websocket(tmp_path: Path):
+    """A browser sends `Origin`; refused with an error body like every other."""
+    upgrade = {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "eA==",
+    }
+
+    async def story() -> None:
+        async with open_server(tmp_path) as running:
+            for path in ("stream", "agent"):
+                for origin in ("https://evil.example", running.url, "null"):
+                    headers = {**upgrade, "Origin": origin}
+                    headers["Authorization"] = f"Bearer {running.admin_token}"
+                    answer = await running.raw("GET", f"/api/v1/{path}", headers=headers)
+                    assert answer.code == 403, (path, origin)
+                    error = json.loads(answer.body)["error"]
+                    assert (error["code"], "Origin" in error["message"]) == ("not-allowed", True)
 
     asyncio.run(story())

@@ -208,6 +208,8 @@ class Router:
     def _readiness(self) -> RouterResponse:
         if not self._is_ready():
             raise Unavailable("not ready: no cycle has run yet")
+        if (problem := self.service.unit_of_work.store.problem) is not None:
+            raise Unavailable(f"not ready: changes cannot be stored: {problem}")
         return RouterResponse(200, TEXT, b"ok\n")
 
     def _result(self, name: str, call: _RouterCall) -> Any:

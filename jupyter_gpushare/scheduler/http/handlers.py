@@ -243,6 +243,8 @@ class _WebSocketBase(WebSocketHandler):
             self.check()
             if self.request.headers.get("Upgrade", "").lower() != "websocket":
                 raise InvalidInput("this is a WebSocket: send `Upgrade: websocket`")
+            if "Origin" in self.request.headers:
+                raise NotAllowed("web pages may not open WebSockets here: send no `Origin`")
             self.since = revision_in(_query(self).get("since"))
             self._links.take(key := Authenticator.key(caller, self.request))
             self._counted = key

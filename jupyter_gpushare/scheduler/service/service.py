@@ -95,6 +95,10 @@ class SchedulerService:
         request = numbered(request)
         user, groups = self.visibility.promoted(identity).acting_for(request.user)
         known = self.unit_of_work.records.get(request.id)
+        if self._is_anothers(request.id, user):
+            # Neither that it is in use nor its state or content: ids are chosen by clients, so a
+            # used one cannot be told from others in any other way.
+            raise Conflict("this id cannot be used: choose another one", field="id")
         if known is not None:
             if not _is_repeated(known, request, user):
                 raise Conflict(f"workload {request.id} exists with different content", field="id")
@@ -109,6 +113,13 @@ class SchedulerService:
         record = WorkloadRecord(request, admitted.workload, user)
         self._insert(record, old, superseded)
         return self.pending_status.view(record)
+
+    def _is_anothers(self, id_: str, user: str) -> bool:
+        """Whether a workload of another user has, or had, this id."""
+        known, store = self.unit_of_work.records.get(id_), self.unit_of_work.store
+        if known is not None:
+            return known.user != user
+        return store.is_ended(id_) and not store.is_ended(id_, user)
 
     def _check_kernel(self, request: m.WorkloadRequest, user: str) -> None:
         """Raises NotAllowed: the kernel belongs to another user."""
@@ -302,6 +313,9 @@ class SchedulerService:
 
     def tick(self, now: int) -> None:
         """Applies what changes with time: silent agents, time limits, past usage of queues."""
+        if self.unit_of_work.store.problem is not None:
+            with suppress(Unavailable), self.unit_of_work.transaction():
+                pass  # tells whether changes can be stored again
         self.unit_of_work.history.sample(now, self.unit_of_work.decisions.queues)
         with suppress(Unavailable):  # otherwise at the next tick
             self.reports.time_limits.tick(now)

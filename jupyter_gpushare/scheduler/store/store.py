@@ -7,6 +7,7 @@ the writes in `transaction`, the queries in `reads`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -40,6 +41,9 @@ LOST_CONNECTION: Final = ("08", "57P")
 """SQLSTATE classes of PostgreSQL for a lost connection: the commit may or may not have happened."""
 
 
+FAILURE_S: Final = 10.0
+
+
 class Store(StoreReader):
     """The database. Every method may raise `StoreUnavailable`."""
 
@@ -65,6 +69,7 @@ class Store(StoreReader):
         may differ from the database.
         """
         self._stopped: str | None = None
+        self._failure: tuple[float, str] | None = None
         self._pruner = Pruner()
         try:
             prepare(self.engine, upgrade=upgrade)
@@ -81,6 +86,26 @@ class Store(StoreReader):
     @contextmanager
     def transaction(self) -> Iterator[StoreTransaction]:
         """Commits everything at the end of the block, or nothing and raises `StoreUnavailable`."""
+        try:
+            with self._transaction() as write:
+                yield write
+        except StoreUnavailable as error:
+            self._failure = time.monotonic(), error.message
+            raise
+
+    @property
+    def problem(self) -> str | None:
+        """Why changes could not be stored lately; None: they can. On a full disk small changes may
+        still fit now and then, so a failure counts for `FAILURE_S` at least.
+        """
+        return None if self._failure is None else self._failure[1]
+
+    def _forget_failure(self) -> None:
+        if self._failure is not None and time.monotonic() - self._failure[0] >= FAILURE_S:
+            self._failure = None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[StoreTransaction]:
         if self._stopped is not None:
             raise StoreUnavailable(self._stopped)
         with translated_errors(), self.engine.connect() as connection:
@@ -95,6 +120,7 @@ class Store(StoreReader):
                 raise
             self._commit(begun)
             if write.wrote:
+                self._forget_failure()
                 self.disk.committed()
 
     def _check_fence(self, connection: sql.Connection) -> None:
