@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+import textwrap
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -11,6 +12,8 @@ from jupyter_gpushare import messages as m
 from .jupyter import JUPYTER_ROUTES
 
 __all__ = ["typescript"]
+
+WIDTH: Final = 100
 
 
 _NAMED = (("KernelState", m.KernelState), ("EventKind", m.EventKind))
@@ -106,9 +109,18 @@ def _literal(value: object) -> str:
     return "'" + str(value).replace("'", "\\'") + "'"
 
 
+def _comment(text: str) -> list[str]:
+    if len(text) <= WIDTH - len("/**  */"):
+        return [f"/** {text} */"] if text else []
+    return [
+        "/**",
+        *textwrap.wrap(text, WIDTH, initial_indent=" * ", subsequent_indent=" * "),
+        " */",
+    ]
+
+
 def _interface(name: str, schema: dict[str, Any]) -> list[str]:
-    text = " ".join(schema.get("description", "").split())
-    lines = [f"/** {text} */"] if text else []
+    lines = _comment(" ".join(schema.get("description", "").split()))
     lines.append(f"export interface {name} {{")
     required = set(schema.get("required", ()))
     for field, kind in schema.get("properties", {}).items():

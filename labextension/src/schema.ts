@@ -35,14 +35,20 @@ export interface Alternative {
   message: string;
 }
 
-/** The command of a pod, run by the node's agent as the user: argument vector, environment in addition to the node's, and working directory ("": the user's home directory). */
+/**
+ * The command of a pod, run by the node's agent as the user: argument vector, environment in
+ * addition to the node's, and working directory ("": the user's home directory).
+ */
 export interface CommandRequest {
   argv: string[];
   env?: { [key: string]: string };
   cwd?: string;
 }
 
-/** Memory of one GPU in MiB. `used` is the memory of kernels and pods with a lease here; `borrowed` is the part of it above their guarantees. */
+/**
+ * Memory of one GPU in MiB. `used` is the memory of kernels and pods with a lease here; `borrowed`
+ * is the part of it above their guarantees.
+ */
 export interface DeviceMemory {
   total: number;
   guaranteed: number;
@@ -92,7 +98,11 @@ export interface Event {
   message: string;
 }
 
-/** An evicted pod. `action` is the action of the cycle, or `drain`, `max_running`, `idle`; `by` is the workload that it made room for ("": none, or not visible to the caller), `by_project` its project. */
+/**
+ * An evicted pod. `action` is the action of the cycle, or `drain`, `max_running`, `idle`; `by` is
+ * the workload that it made room for ("": none, or not visible to the caller), `by_project` its
+ * project.
+ */
 export interface EvictionRow {
   time: string;
   workload: string;
@@ -112,7 +122,12 @@ export interface Evictions {
   evictions: EvictionRow[];
 }
 
-/** The remaining wait of a request in seconds from `at`; null: not known. Half of the similar requests wait at most `seconds_median`, nine of ten at most `seconds_p90`. `basis` is `history` (`based_on` similar requests), `rules` (bounds from the policy and from notices), or `none` (not known; `message` says why). */
+/**
+ * The remaining wait of a request in seconds from `at`; null: not known. Half of the similar
+ * requests wait at most `seconds_median`, nine of ten at most `seconds_p90`. `basis` is `history`
+ * (`based_on` similar requests), `rules` (bounds from the policy and from notices), or `none` (not
+ * known; `message` says why).
+ */
 export interface ExpectedWait {
   basis: 'history' | 'none' | 'rules';
   message: string;
@@ -166,7 +181,11 @@ export interface KernelHistory {
   kernel_id: string;
 }
 
-/** The request of one kernel: the `config` of a kernelspec, the body of `POST kernels/<id>` and of `POST what-if`. Amounts are numbers or text with a unit. Exactly one of `gpu`, `gpu_memory` or `preset` is given. */
+/**
+ * The request of one kernel: the `config` of a kernelspec, the body of `POST kernels/<id>` and of
+ * `POST what-if`. Amounts are numbers or text with a unit. Exactly one of `gpu`, `gpu_memory` or
+ * `preset` is given.
+ */
 export interface KernelRequest {
   preset?: string | null;
   gpu?: number | string | null;
@@ -178,7 +197,10 @@ export interface KernelRequest {
   queue_anyway?: boolean;
 }
 
-/** One kernel at one time: GPU memory in MiB, the share in GPUs (null: none, or requested as memory), utilization 0..1. */
+/**
+ * One kernel at one time: GPU memory in MiB, the share in GPUs (null: none, or requested as
+ * memory), utilization 0..1.
+ */
 export interface KernelSample {
   time: string;
   state: 'attached' | 'detached' | 'granted' | 'lost' | 'pending' | 'reclaiming' | 'suspended';
@@ -224,7 +246,12 @@ export interface LeaseReport {
   utilization: number | null;
 }
 
-/** Time limits of a lease in ms: the four steps of the idle rule count from the last GPU work, `max_running_ms` from the grant; null: never. The agent applies the idle rule, the scheduler `max_running_ms`. `places` maps a step (`idle.warn`, ..., `max_running`) to its field in the policy. */
+/**
+ * Time limits of a lease in ms: the four steps of the idle rule count from the last GPU work,
+ * `max_running_ms` from the grant; null: never. The agent applies the idle rule, the scheduler
+ * `max_running_ms`. `places` maps a step (`idle.warn`, ..., `max_running`) to its field in the
+ * policy.
+ */
 export interface LeaseRules {
   idle_warn_ms: number | null;
   idle_suspend_ms: number | null;
@@ -234,14 +261,19 @@ export interface LeaseRules {
   places: { [key: string]: string };
 }
 
-/** GPU memory of one kernel: the guarantee of its share, the memory in use, and the part of it above the guarantee. */
+/**
+ * GPU memory of one kernel: the guarantee of its share, the memory in use, and the part of it above
+ * the guarantee.
+ */
 export interface MemoryMib {
   guaranteed: number;
   used: number;
   borrowed: number;
 }
 
-/** One node. The fields of `NodeMeasurements` come from its agent, the others from the scheduler. */
+/**
+ * One node. The fields of `NodeMeasurements` come from its agent, the others from the scheduler.
+ */
 export interface NodeRow {
   simulated: boolean;
   tiers: string[];
@@ -429,7 +461,10 @@ export interface StreamState {
   status: Status;
 }
 
-/** The status changed apart from the kernels (scheduler reachable or not, projects); without its kernels. */
+/**
+ * The status changed apart from the kernels (scheduler reachable or not, projects); without its
+ * kernels.
+ */
 export interface StreamStatus {
   type: 'status';
   revision: number;
