@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.story.jupyter_process import RestError, eventually
@@ -65,3 +67,26 @@ def test_a_cell_with_another_share_runs_with_it_and_restores_the_old_one(server,
     text = mine.ok("%%gpu 2\nprint(gpu.status()['request']['gpu'], gpu.status()['state'])")
     assert text.rstrip().endswith("2.0 attached")
     eventually(lambda: mine.view["request"]["gpu"] == 0.5, "the old share is back")
+
+
+def test_a_share_that_can_never_be_granted_is_refused_and_changes_nothing(server, notebook):
+    mine = notebook("half")
+    mine.until("attached")
+    url = f"gpushare/api/kernels/{mine.kernel_id}"
+    with pytest.raises(RestError) as refused:
+        server.rest("POST", url, {"gpu": 3})
+    error = json.loads(refused.value.body)["error"]
+    assert (refused.value.status, error["code"], error["field"]) == (409, "NeverFits", "gpu")
+    assert "3 GPUs" in error["message"]
+    assert "2 GPUs" in error["message"] or "has 2" in error["message"]
+    cell = mine.run("%gpu request 3")
+    assert not cell.ok
+    assert error["message"] in cell.text
+    view = mine.view
+    assert (view["state"], view["request"]["gpu"]) == ("attached", 0.5)
+    assert view["pending_change"] is None
+    assert server.rest("POST", "gpushare/api/what-if", {"gpu": 3})["refused"]
+    queued = server.rest("POST", url, {"gpu": 3, "queue_anyway": True})
+    assert (queued["request"]["gpu"], queued["pending_change"]["request"]["gpu"]) == (0.5, 3.0)
+    again = server.rest("POST", url, {"gpu": 0.5})
+    assert again["pending_change"] is None, "the current share again cancels the change"
