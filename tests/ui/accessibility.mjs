@@ -19,7 +19,7 @@ const NONE = {
 const event = {
   time: new Date().toISOString(),
   kind: 'moved',
-  message: 'Moved to GPU 1 with everything it held.'
+  message: 'Moved to GPU 1 with all of its memory.'
 };
 const reason = {
   code: 'WaitingForQuota',

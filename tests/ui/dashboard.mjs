@@ -59,7 +59,7 @@ await inLab(
     assert.equal(
       await row('vision').getAttribute('data-depth'),
       '1',
-      'a project stands below its department'
+      'a project is nested in its department'
     );
     if (shots) await releaseAndRequestAgain(lab);
     await picture('queues');

@@ -65,7 +65,7 @@ await inLab(`${server}/notebooks/seven.ipynb?token=scripted`, async lab => {
       {
         time: new Date().toISOString(),
         kind: 'moved',
-        message: 'Moved to GPU 1 with everything it held.'
+        message: 'Moved to GPU 1 with all of its memory.'
       }
     ]
   });

@@ -293,7 +293,7 @@ await inLab(url, async lab => {
   const moved = {
     time: new Date().toISOString(),
     kind: 'moved',
-    message: 'Moved to GPU 1 with everything it held.'
+    message: 'Moved to GPU 1 with all of its memory.'
   };
   await configure({ status: { kernels: [kernel({ events: [moved] }), waiting] } });
   await page.locator('.Toastify__toast', { hasText: 'a.ipynb: Moved to GPU 1' }).waitFor();

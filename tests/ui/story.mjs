@@ -67,7 +67,7 @@ await inLab(
       assert.match(kept.text, /^kept/m, `${name}: ${kept.text}`);
       assert.equal(uuid(kept.text), other, 'the halves share the other GPU');
     }
-    assert.deepEqual(await lab.dialogs(), [], 'nobody saw "appears to have died"');
+    assert.deepEqual(await lab.dialogs(), [], 'no dialog "appears to have died"');
     const moved = lab.card('a.ipynb').locator('[data-kind=moved]');
     await lab
       .card((await moved.count()) > 0 ? 'a.ipynb' : 'b.ipynb')

@@ -75,7 +75,7 @@ describe('a table', () => {
   const rows = [node('n0')];
   const answered = reduceCluster(EMPTY, { type: 'answered', table: 'nodes', at: 5, rows });
 
-  test('is loading until it is answered or refused', () => {
+  test('is loading until the first response or error', () => {
     expect(freshnessOf(EMPTY.nodes)).toBe('loading');
     expect(
       freshnessOf(reduceCluster(EMPTY, { type: 'failed', table: 'nodes', problem: 'gone' }).nodes)
@@ -95,7 +95,7 @@ describe('a table', () => {
     expect(again.nodes.rows).toBe(rows);
   });
 
-  test('the worst of several speaks for a view', () => {
+  test('a view is as fresh as its least fresh table', () => {
     const mixed = reduceCluster(answered, { type: 'failed', table: 'pools', problem: 'no' });
     expect(leastFresh([mixed.nodes, mixed.pools]).table.problem).toBe('no');
     expect(leastFresh([mixed.nodes, mixed.queues]).freshness).toBe('loading');
@@ -112,7 +112,7 @@ describe('the map', () => {
     pods: [{ lease: { node: 'n0' }, report: report('SIM-GPU-n0-1', 71680, 30720) }]
   });
 
-  test('calls my notebooks as they are called now, and others as the scheduler does', () => {
+  test('shows my notebooks under their current names', () => {
     const others = workload('b', { kernel_id: 'far' });
     const names = withCurrentNames(
       [a, others],
@@ -121,7 +121,7 @@ describe('the map', () => {
     expect(names).toEqual(['work/renamed.ipynb', 'work/b.ipynb']);
   });
 
-  test('tells who runs on a GPU from who is only planned there', () => {
+  test('separates running tenants from planned ones', () => {
     const n0 = node('n0', {
       devices: [device(0, { planned: ['a', 'b'], kernels: ['b'] }), device(1, { kernels: ['a'] })]
     });
@@ -138,7 +138,7 @@ describe('the map', () => {
     expect(second.plannedHere).toEqual([]);
   });
 
-  test('two who may not be named stay two', () => {
+  test('counts tenants without a visible name separately', () => {
     const n0 = node('n0', {
       devices: [device(0, { kernels: ["another's", "another's"], planned: ["another's"] })]
     });
@@ -148,13 +148,13 @@ describe('the map', () => {
     expect(place.plannedHere).toEqual([]);
   });
 
-  test('a foreign notebook has a project and no name', () => {
+  test("shows the project of another user's notebook without its name", () => {
     const n0 = node('n0', { devices: [device(0, { kernels: ['a'] })] });
     const [place] = placements([n0], [], [workload('a', { name: '' })])[0].nodes[0].places;
     expect(place.here[0]).toMatchObject({ name: null, project: 'vision' });
   });
 
-  test('a pool without nodes is a pool too, and a node of no known pool is not lost', () => {
+  test('includes empty pools and nodes of unknown pools', () => {
     const places = placements([node('n9', { pool: 'odd' })], [pool('default')], []);
     expect(places.map(one => [one.name, one.nodes.length])).toEqual([
       ['default', 0],
@@ -169,7 +169,7 @@ describe('the queues', () => {
     { name: 'alone', department: null }
   ] as ProjectRow[];
 
-  test('projects stand below their departments, in their own pool and resource', () => {
+  test('nests projects in departments, per pool and resource', () => {
     const tree = queueTree(
       [
         queue('research', 'department'),
@@ -186,7 +186,7 @@ describe('the queues', () => {
     ]);
   });
 
-  test('the five numbers', () => {
+  test('cluster totals', () => {
     const nodes = [node('n0'), node('n1', { status: 'Not ready', gpu_allocated: 0.1 })];
     const states = [
       workload('a'),
@@ -206,7 +206,7 @@ describe('the queues', () => {
 describe('a cell', () => {
   const quota = queueColumns(english).find(column => column.id === 'quota')!;
 
-  test('says what no value means', () => {
+  test('shows null as its column says', () => {
     expect(cellText(null, quota, english)).toBe('unlimited');
     expect(cellText(null, {}, english)).toBe('');
     expect(cellText(0.1 + 0.2, quota, english)).toBe('0.3');
@@ -215,12 +215,12 @@ describe('a cell', () => {
     expect(cellText(['n0', 'n1'], {}, english)).toBe('n0, n1');
   });
 
-  test('numbers are sorted by size, names as people count, and nothing comes last', () => {
+  test('sorts numbers by size, names in natural order, and null last', () => {
     expect([10, 9, null, 2].sort(compareCells)).toEqual([2, 9, 10, null]);
     expect(['n10', 'n9', 'n1'].sort(compareCells)).toEqual(['n1', 'n9', 'n10']);
   });
 
-  test('columns have the names of the server', () => {
+  test("has the server's column ids", () => {
     const row = workload('w', {
       reason: { code: 'WaitingForQuota', message: 'm' },
       pods: [{ lease: { node: 'n0' } }, { lease: null }]
@@ -251,14 +251,14 @@ describe('a series', () => {
   });
   const samples = [sample(0, 0), sample(5, 2), sample(5, 9, { pool: 'a100' }), sample(10, 1)];
 
-  test('is of one queue in one pool', () => {
+  test('contains one queue in one pool', () => {
     expect(queueSeries(samples, 'vision', 'default')).toMatchObject({
       times: [0, 5, 10],
       allocated: [0, 2, 1]
     });
   });
 
-  test('reads as a sentence', () => {
+  test('has a text alternative', () => {
     const text = seriesText(
       queueSeries(samples, 'vision', 'default'),
       'vision',

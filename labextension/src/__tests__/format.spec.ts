@@ -21,7 +21,7 @@ test.each([
   expect(shareText(share)).toBe(text);
 });
 
-test('a kernel is called by its notebook, or by its id when it has none', () => {
+test('a kernel is named after its notebook, or by its id without one', () => {
   expect(kernelName(kernel({ name: 'deep/er/train.ipynb' }))).toBe('train.ipynb');
   expect(kernelName(kernel({ name: '', kernel_id: '0123456789' }))).toBe('kernel 01234567');
 });
@@ -40,7 +40,7 @@ test('seconds left are whole and never negative', () => {
   expect(secondsLeft('2026-01-01T00:00:10Z', Date.parse('2026-01-01T00:01:00Z'))).toBe(0);
 });
 
-test('only what changes a GPU unasked interrupts people', () => {
+test('only changes without a request of the owner are notifications', () => {
   expect(messageOf({ kernel: kernel(), event: event('moved', 'to GPU 1') }, english)).toEqual({
     tone: 'info',
     text: 'a.ipynb: to GPU 1'
@@ -50,11 +50,14 @@ test('only what changes a GPU unasked interrupts people', () => {
   ).toBeNull();
 });
 
-test('a kill says what is lost within what JupyterLab shows', () => {
-  const told = messageOf({ kernel: kernel(), event: event('killed', 'why '.repeat(100)) }, english);
-  expect(told?.tone).toBe('error');
-  expect(told?.text).toContain('lost');
-  expect(told?.text.length).toBeLessThan(140);
+test("the notification of a kill fits into JupyterLab's limit", () => {
+  const message = messageOf(
+    { kernel: kernel(), event: event('killed', 'why '.repeat(100)) },
+    english
+  );
+  expect(message?.tone).toBe('error');
+  expect(message?.text).toContain('lost');
+  expect(message?.text.length).toBeLessThan(140);
 });
 
 test('a countdown ends with its deadline, and with the notice', () => {
@@ -66,7 +69,7 @@ test('a countdown ends with its deadline, and with the notice', () => {
   expect(countdown(kernel(), 0, english)).toBeNull();
 });
 
-describe('what a server says', () => {
+describe('messages of the server', () => {
   test.each([
     ['the scheduler cannot be reached', 'The scheduler cannot be reached.'],
     ['There is no project "x".', 'There is no project "x".'],

@@ -10,13 +10,13 @@ const gone: Fact = { type: 'disconnected', at: 7, problem: 'no answer' };
 
 describe('the connection state', () => {
   const cases: [string, Fact[], IState['connection']][] = [
-    ['nothing is known at first', [], 'loading'],
+    ['without data', [], 'loading'],
     ['a snapshot is live', [{ type: 'snapshot', status: status() }], 'live'],
-    ['a server that never answered has failed', [gone], 'failed'],
-    ['a server that answered once leaves a stale picture', [full(1), gone], 'stale'],
-    ['a full state makes a stale picture live', [full(1), gone, full(2)], 'live'],
+    ['a server that never responded has failed', [gone], 'failed'],
+    ['a lost server leaves stale data', [full(1), gone], 'stale'],
+    ['a full state makes stale data live', [full(1), gone, full(2)], 'live'],
     [
-      'a change makes a stale picture live',
+      'a change makes stale data live',
       [full(1), gone, frame({ type: 'kernel_gone', revision: 2, kernel_id: 'k9' })],
       'live'
     ]
@@ -25,7 +25,7 @@ describe('the connection state', () => {
     expect(after(...facts).connection).toBe(expected);
   });
 
-  test('a picture is stale since the first loss, not the last try', () => {
+  test('is stale since the connection was lost, not since the last attempt', () => {
     expect(after(full(1), gone, { ...gone, at: 99 }).staleSince).toBe(7);
   });
 });
@@ -55,25 +55,25 @@ describe('frames', () => {
     expect(state.status?.kernels).toHaveLength(1);
   });
 
-  test('a frame that is not newer changes nothing at all', () => {
+  test('an outdated frame changes nothing', () => {
     const before = after(full(5, kernel()));
     expect(reduce(before, frame({ type: 'kernel_gone', revision: 5, kernel_id: 'k1' }))).toBe(
       before
     );
   });
 
-  test('a full state counts even with a smaller revision: the server began anew', () => {
+  test('a full state counts even with a smaller revision: the server restarted', () => {
     expect(after(full(50, kernel()), full(1)).status?.kernels).toEqual([]);
   });
 
-  test('a frame of a kind that we do not know is let pass', () => {
+  test('an unknown frame is ignored', () => {
     const before = after(full(1));
     expect(reduce(before, frame({ type: 'weather', revision: 2 } as unknown as StreamFrame))).toBe(
       before
     );
   });
 
-  test('an event that its kernel has already is not added twice', () => {
+  test('a known event is not added twice', () => {
     const known = event('moved', 'to GPU 1');
     const state = after(
       full(1, kernel({ events: [known] })),
@@ -82,7 +82,7 @@ describe('frames', () => {
     expect(state.status?.kernels[0].events).toHaveLength(1);
   });
 
-  test('a status frame keeps the kernels that it does not carry', () => {
+  test('a status frame keeps the kernels', () => {
     const state = after(
       full(1, kernel()),
       frame({ type: 'status', revision: 2, status: { ...status(), simulated: false } })
@@ -92,15 +92,15 @@ describe('frames', () => {
   });
 });
 
-describe('what was asked', () => {
+describe('pending actions', () => {
   const asked: Fact = { type: 'asked', kernelId: 'k1', action: 'suspend' };
   const refusal = { message: 'no such project', field: 'project' };
 
-  test('an answer ends it', () => {
+  test('end with the response', () => {
     expect(after(full(1, kernel()), asked, { type: 'answered', kernelId: 'k1' }).asked).toEqual({});
   });
 
-  test('a refusal stays until it is dismissed or something else is asked', () => {
+  test('keep their error until it is dismissed or another action starts', () => {
     const refused = after(full(1, kernel()), asked, {
       type: 'refused',
       kernelId: 'k1',
@@ -112,7 +112,7 @@ describe('what was asked', () => {
     expect(reduce(refused, asked).asked.k1.refusal).toBeNull();
   });
 
-  test('a kernel that is gone takes its question with it', () => {
+  test('end with their kernel', () => {
     expect(
       after(full(1, kernel()), asked, frame({ type: 'kernel_gone', revision: 2, kernel_id: 'k1' }))
         .asked
@@ -120,15 +120,15 @@ describe('what was asked', () => {
   });
 });
 
-describe('news', () => {
+describe('new events', () => {
   const moved = event('moved', 'to GPU 1', 1);
   const killed = event('killed', 'no host memory left', 2);
 
-  test('the past of a kernel seen for the first time is none', () => {
+  test('do not include the past of a kernel that was not known', () => {
     expect(news(INITIAL, after(full(1, kernel({ events: [moved] }))))).toEqual([]);
   });
 
-  test('what happened while the connection was lost is, in order, once', () => {
+  test('include events during a lost connection, in order, once', () => {
     const before = after(full(1, kernel({ events: [moved] })), gone);
     const back = kernel({ events: [moved, killed, event('reattached', 'on GPU 0', 3)] });
     const later = reduce(before, full(9, back));
@@ -136,7 +136,7 @@ describe('news', () => {
     expect(news(later, later)).toEqual([]);
   });
 
-  test('an event frame and the kernel frame that repeats it are one piece of news', () => {
+  test('an event frame and a kernel frame with the same event count once', () => {
     const start = after(full(1, kernel()));
     const first = reduce(
       start,

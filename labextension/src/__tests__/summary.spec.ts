@@ -16,7 +16,7 @@ test.each([
   expect(gpuNumber(gpu)).toBe(text);
 });
 
-test('none and several are many', () => {
+test('0 and more than 1 are plural', () => {
   expect([gpuText(0), gpuText(0.5), gpuText(1), gpuText(1.5)]).toEqual([
     '0 GPUs',
     '½ GPU',
@@ -70,7 +70,7 @@ describe("a notebook's share in its toolbar", () => {
       kernel({ state: 'pending', queue_position: 3 }),
       '½ GPU · waiting, position 3'
     ],
-    ['waiting, no place known', kernel({ state: 'pending' }), '½ GPU · waiting'],
+    ['waiting, position unknown', kernel({ state: 'pending' }), '½ GPU · waiting'],
     [
       'within its share',
       kernel({ memory_mib: { guaranteed: 40960, used: 1024, borrowed: 0 } }),
@@ -102,7 +102,7 @@ describe("a notebook's share in its toolbar", () => {
     expect(kernelSummary(shown, NOW, english)).toBe(text);
   });
 
-  test('its hint is the pending change of the share', () => {
+  test('the tooltip shows a pending change', () => {
     const reason = { code: 'X', message: 'No quota is left.', numbers: {}, helps: [] };
     const change = {
       workload: 'w2',
@@ -118,22 +118,22 @@ describe("a notebook's share in its toolbar", () => {
     );
   });
 
-  test('its hint is why it waits', () => {
+  test('the tooltip shows the reason for waiting', () => {
     expect(kernelHint(kernel({ cell_waits: 'Waiting for room.' }), english)).toBe(
       'Waiting for room.'
     );
   });
 });
 
-describe('all of my shares in the status bar', () => {
+describe('the status bar', () => {
   const seen = (...kernels: ReturnType<typeof kernel>[]): IState =>
     reduce(INITIAL, { type: 'snapshot', status: status(...kernels) });
 
-  test('nothing is known at first', () => {
+  test('without data', () => {
     expect(total(INITIAL, english).text).toBe('GPU …');
   });
 
-  test('shares and use add up; what waits is no share yet', () => {
+  test('adds shares and use, without pending requests', () => {
     const state = seen(
       kernel({ memory_mib: bursting }),
       kernel({ kernel_id: 'k2', request: { gpu: 1, gpu_memory_mib: null } }),
@@ -143,7 +143,7 @@ describe('all of my shares in the status bar', () => {
     expect(total(state, english).hint).toContain('a.ipynb: ½ GPU · 61 GiB (21 GiB borrowed)');
   });
 
-  test('shares in GPUs and in memory are both said', () => {
+  test('lists shares in GPUs and in memory', () => {
     const state = seen(
       kernel(),
       kernel({ kernel_id: 'k2', request: { gpu: null, gpu_memory_mib: 20480 } })
@@ -151,11 +151,11 @@ describe('all of my shares in the status bar', () => {
     expect(total(state, english).text).toBe('½ GPU + 20 GiB GPU');
   });
 
-  test('nobody holds anything', () => {
+  test('without shares', () => {
     expect(total(seen(kernel({ state: 'detached' })), english).text).toBe('no GPU');
   });
 
-  test('what is old is called old', () => {
+  test('marks offline data', () => {
     const state = reduce(seen(kernel()), { type: 'disconnected', at: 1, problem: 'gone' });
     expect(total(state, english)).toEqual({
       text: '½ GPU (offline)',
@@ -165,7 +165,7 @@ describe('all of my shares in the status bar', () => {
 });
 
 describe('the table of projects', () => {
-  test('a table that could not be asked keeps its rows, and says why they may be old', () => {
+  test('keeps its rows after an error, and shows the error', () => {
     const known = reduce(INITIAL, { type: 'projects', rows: [project()] });
     const later = reduce(known, { type: 'projectsFailed', problem: 'no answer' });
     expect(later.projects).toEqual({ rows: [project()], problem: 'no answer' });

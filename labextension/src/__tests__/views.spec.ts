@@ -11,21 +11,21 @@ import { english, event, kernel, project } from './fixtures';
 describe('why a kernel died', () => {
   const soon = Date.parse(event('killed', '').time) + 5000;
 
-  test('what GPU share did is said in its own words', () => {
+  test('an event of GPU share is the reason', () => {
     const killed = kernel({ events: [event('killed', 'It was in the way.')] });
     expect(deathReason(killed, soon, english)).toBe('GPU share: It was in the way.');
   });
 
   test.each([
-    ['an old story', kernel({ events: [event('killed', 'long ago')] }), soon + 600_000],
-    ['a story of something else', kernel({ events: [event('moved', 'to GPU 1')] }), soon],
+    ['an old event', kernel({ events: [event('killed', 'long ago')] }), soon + 600_000],
+    ['another kind of event', kernel({ events: [event('moved', 'to GPU 1')] }), soon],
     ['no such kernel', null, soon]
-  ])('%s is no reason', (_, dead, now) => {
+  ])('%s is not the reason', (_, dead, now) => {
     expect(deathReason(dead, now, english)).toContain('did not cause this');
   });
 });
 
-test('a notebook asks for what it remembers only where nobody has asked yet', () => {
+test('a saved share is requested only for a kernel without earlier requests', () => {
   const fresh = kernel({ state: 'detached', workload: null });
   expect(hasNoHistory(fresh)).toBe(true);
   expect(hasNoHistory({ ...fresh, events: [event('released', 'given back')] })).toBe(false);
@@ -108,7 +108,7 @@ describe('what if', () => {
     expect(changed(asked, { gpu: 0.5 })).toEqual({ gpu: 0.5, project: 'vision' });
   });
 
-  test('a waiting kernel is asked about as it asked', () => {
+  test('the what-if request of a waiting kernel is its own request', () => {
     expect(sameRequest(kernel({ limit: { gpu: 1, gpu_memory_mib: null } }))).toEqual({
       gpu: 0.5,
       gpu_limit: 1,
@@ -141,7 +141,7 @@ test.each([
   [89.9 * 60, '1.5 h'],
   [30 * 3600, '30 h'],
   [50 * 3600, '2 days']
-])('%d s are said as %s, as by the scheduler', (seconds, text) => {
+])('%d s: %s, as in the scheduler', (seconds, text) => {
   expect(aboutText(seconds, english)).toBe(text);
 });
 
@@ -151,11 +151,11 @@ test.each([
   [wait({ ...NOT_KNOWN, basis: 'rules', seconds_at_most: 5400 }), 'at most 1.5 h'],
   [wait(NOT_KNOWN), null],
   [undefined, null]
-])('%j is, in a few words, %s', (known, text) => {
+])('%j: %s', (known, text) => {
   expect(expectedShort(known, english)).toBe(text);
 });
 
-test('a share that is offered says what it would mean', () => {
+test('a preset shows when it would start', () => {
   const answer = {
     starts_now: true,
     node: 'n0',
@@ -182,7 +182,7 @@ test('a pending request is cancelled, not released', () => {
   expect(actionWords('release', kernel(), english).hint).toContain('Release the GPU');
 });
 
-test('a wait begins when it was asked for, or when it was taken back', () => {
+test('a wait begins with the request or the eviction', () => {
   const asked = event('requested', 'Asked for half a GPU.', 1);
   const evicted = event('evicted', 'Taken back.', 9);
   expect(waitingSince(kernel({ state: 'pending', events: [asked] }))).toBe(asked.time);
