@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.allocation.rearrangement import Rearrangement, Share, rearrange
+from jupyter_gpushare.core.allocation.rearrangement import MovableShare, Rearrangement, rearrange
 from jupyter_gpushare.core.cycle.cycle import cycle, what_if
 from jupyter_gpushare.core.model.amounts import GPU
 from jupyter_gpushare.core.model.events import PodPlaced, WorkloadSubmitted
@@ -25,37 +25,37 @@ EXAMPLES = settings(
 CASES = {
     "a half joins the other": (
         {0: 500, 1: 500},
-        [Share(500, (0,)), Share(500, (1,))],
+        [MovableShare(500, (0,)), MovableShare(500, (1,))],
         (1000, 1),
         Rearrangement((0,), {0: (1,)}),
     ),
     "the smaller one moves": (
         {0: 500, 1: 700},
-        [Share(300, (1,)), Share(500, (0,))],
+        [MovableShare(300, (1,)), MovableShare(500, (0,))],
         (1000, 1),
         Rearrangement((1,), {0: (0,)}),
     ),
     "one large move before two small ones": (
         {0: 600, 1: 500, 2: 500},
-        [Share(200, (0,)), Share(200, (0,)), Share(500, (1,))],
+        [MovableShare(200, (0,)), MovableShare(200, (0,)), MovableShare(500, (1,))],
         (1000, 1),
         Rearrangement((1,), {2: (0,)}),
     ),
     "a share on two devices keeps distinct ones": (
         {0: 500, 1: 500, 2: 500},
-        [Share(500, (0, 1)), Share(500, (2,))],
+        [MovableShare(500, (0, 1)), MovableShare(500, (2,))],
         (1000, 1),
         Rearrangement((0,), {0: (1, 2)}),
     ),
     "too little in total": (
         {0: 400, 1: 400},
-        [Share(600, (0,)), Share(600, (1,))],
+        [MovableShare(600, (0,)), MovableShare(600, (1,))],
         (1000, 1),
         None,
     ),
     "enough in total, but no packing": (
         {0: 400, 1: 400, 2: 400},
-        [Share(600, (0,)), Share(600, (1,)), Share(600, (2,))],
+        [MovableShare(600, (0,)), MovableShare(600, (1,)), MovableShare(600, (2,))],
         (1000, 1),
         None,
     ),
@@ -65,7 +65,7 @@ CASES = {
 @pytest.mark.parametrize(("free", "shares", "asked", "expected"), CASES.values(), ids=CASES)
 def test_rearrangement(
     free: dict[int, int],
-    shares: list[Share],
+    shares: list[MovableShare],
     asked: tuple[int, int],
     expected: Rearrangement | None,
 ) -> None:

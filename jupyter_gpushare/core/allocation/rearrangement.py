@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
 from typing import Final, NamedTuple
 
-__all__ = ["Rearrangement", "Share", "rearrange"]
+__all__ = ["Rearrangement", "MovableShare", "rearrange"]
 
 MAX_MOVES: Final = 3
 """Moves up to which the cheapest solution is searched."""
@@ -21,7 +21,7 @@ MAX_TARGETS: Final = 32
 """Bound on the sets of devices that are tried for the request."""
 
 
-class Share(NamedTuple):
+class MovableShare(NamedTuple):
     """A share that may be moved: `size` MiB on each of its devices."""
 
     size: int
@@ -36,7 +36,7 @@ class Rearrangement(NamedTuple):
 
 
 def rearrange(
-    free: Mapping[int, int], shares: Sequence[Share], size: int, count: int
+    free: Mapping[int, int], shares: Sequence[MovableShare], size: int, count: int
 ) -> Rearrangement | None:
     """Room for `size` MiB on each of `count` devices. `free`: MiB per device now. None: not found."""
     if sum(max(0, mib) for mib in free.values()) < size * count:
@@ -54,7 +54,7 @@ def rearrange(
 
 
 def _target_sets(
-    free: Mapping[int, int], shares: Sequence[Share], size: int, count: int
+    free: Mapping[int, int], shares: Sequence[MovableShare], size: int, count: int
 ) -> Iterator[tuple[int, ...]]:
     """Sets of devices that could hold the request, those that lack the least room first."""
     movable = _room_without(free, shares)
@@ -63,7 +63,7 @@ def _target_sets(
     yield from combinations(by_lack, count)
 
 
-def _room_without(free: Mapping[int, int], shares: Sequence[Share]) -> dict[int, int]:
+def _room_without(free: Mapping[int, int], shares: Sequence[MovableShare]) -> dict[int, int]:
     """MiB per device without any of the shares."""
     room = dict(free)
     for share in shares:
@@ -75,7 +75,7 @@ def _room_without(free: Mapping[int, int], shares: Sequence[Share]) -> dict[int,
 class _FewestMoves:
     """Iterative deepening over the number of moves; only overloaded devices give up shares."""
 
-    def __init__(self, free: Mapping[int, int], shares: Sequence[Share], size: int) -> None:
+    def __init__(self, free: Mapping[int, int], shares: Sequence[MovableShare], size: int) -> None:
         self.original, self.shares, self.size = free, shares, size
         self.best: tuple[tuple[int, tuple[int, ...]], Rearrangement] | None = None
         self.steps = 0
@@ -127,7 +127,7 @@ class _FewestMoves:
 class _Packing:
     """Depth-first packing of all shares, largest first, each on its own devices if possible."""
 
-    def __init__(self, free: Mapping[int, int], shares: Sequence[Share], size: int) -> None:
+    def __init__(self, free: Mapping[int, int], shares: Sequence[MovableShare], size: int) -> None:
         self.shares, self.size = shares, size
         self.empty = _room_without(free, shares)
         parts = [(share.size, index) for index, share in enumerate(shares) for _ in share.devices]
@@ -168,7 +168,7 @@ class _Packing:
 
 
 def _moves(
-    shares: Sequence[Share], places: Sequence[tuple[int, ...]]
+    shares: Sequence[MovableShare], places: Sequence[tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
     """The shares whose devices have changed."""
     found = {}

@@ -16,7 +16,7 @@ from ..cluster.pools import PoolState
 from ..cluster.work import Member
 from ..model.requirements import PodRequirements
 from .placement import may_run
-from .rearrangement import Share, rearrange
+from .rearrangement import MovableShare, rearrange
 
 __all__ = ["NodePlan", "best_replan"]
 
@@ -82,7 +82,7 @@ def _search(pool: PoolState, node: NodeState, size: int, count: int) -> NodePlan
     held, leaving, promised = (node.gpu[use] for use in (HELD, LEAVING, PROMISED))
     free = {d: node.capacity - held[d] - max(leaving[d], promised[d]) for d in node.usable}
     members = _movable(pool, node)
-    shares = [Share(one.need.portion(node.capacity), one.devices) for one in members]
+    shares = [MovableShare(one.need.portion(node.capacity), one.devices) for one in members]
     found = rearrange(free, shares, size, count)
     if found is None:
         return None

@@ -14,10 +14,10 @@ from ..requests.submitter import Submitter
 from .publisher import Publisher
 from .request_service import RequestService
 
-__all__ = ["KernelLifecycle"]
+__all__ = ["ServerKernelLifecycle"]
 
 
-class KernelLifecycle:
+class ServerKernelLifecycle:
     """Called in the order in which Jupyter calls the provisioner."""
 
     def __init__(

@@ -16,7 +16,7 @@ from ..clients.jupyter_server import JupyterServer
 from ..kernels.kernel_registry import KernelRegistry
 from ..requests.orphans import OrphanedRequests
 from ..requests.workload_client import WorkloadClient
-from .kernel_lifecycle import KernelLifecycle
+from .kernel_lifecycle import ServerKernelLifecycle
 from .kernel_service import KernelService
 from .notebook_names import NotebookNames
 from .publisher import Publisher
@@ -76,7 +76,7 @@ class KernelSweep:
         registry: KernelRegistry,
         jupyter: JupyterServer,
         kernels: KernelService,
-        lifecycle: KernelLifecycle,
+        lifecycle: ServerKernelLifecycle,
         names: NotebookNames,
         orphans: OrphanCollector,
         publisher: Publisher,

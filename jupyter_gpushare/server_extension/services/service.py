@@ -20,7 +20,7 @@ from ..requests.orphans import OrphanedRequests
 from ..requests.submitter import Submitter
 from ..requests.workload_client import WorkloadClient
 from .agent_events import AgentEvents
-from .kernel_lifecycle import KernelLifecycle
+from .kernel_lifecycle import ServerKernelLifecycle
 from .kernel_rpc import KernelRpc
 from .kernel_service import KernelService
 from .kernel_sweep import KernelSweep, OrphanCollector
@@ -62,7 +62,7 @@ class GpuShareService:
         kernels = KernelService(registry, histories, launches, jupyter, changed=changed)
         requests = RequestService(kernels, submitter, names, agent, presets)
         tables = TableService(scheduler)
-        lifecycle = KernelLifecycle(registry, launches, submitter, requests, publisher, tasks)
+        lifecycle = ServerKernelLifecycle(registry, launches, submitter, requests, publisher, tasks)
         rpc = KernelRpc(kernels, requests, tables, agent, tasks, log)
         restarter = KernelRestarter(jupyter, tasks, log)
         collector = OrphanCollector(orphans, registry, workloads, agent, status, log)

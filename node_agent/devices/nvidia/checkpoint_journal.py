@@ -52,7 +52,7 @@ class JournalEntry(msgspec.Struct):
     uncertain: bool = msgspec.field(default=True, name="doubtful")
 
 
-class _JournalFile(msgspec.Struct):
+class _CheckpointFile(msgspec.Struct):
     kernels: dict[str, JournalEntry] = msgspec.field(default_factory=dict)
 
 
@@ -82,7 +82,9 @@ class CheckpointJournal:
 
     def __post_init__(self) -> None:
         try:
-            self._entries = msgspec.json.decode(self.path.read_bytes(), type=_JournalFile).kernels
+            self._entries = msgspec.json.decode(
+                self.path.read_bytes(), type=_CheckpointFile
+            ).kernels
         except FileNotFoundError:
             pass
         except (OSError, msgspec.MsgspecError) as error:
@@ -154,7 +156,7 @@ class CheckpointJournal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         try:
             with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(_JournalFile(self._entries)))
+                file.write(msgspec.json.encode(_CheckpointFile(self._entries)))
             fresh.replace(self.path)
         # A full disk: a restarted agent finds its kernels by the states of their processes.
         except OSError as error:
