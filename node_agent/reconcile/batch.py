@@ -229,7 +229,7 @@ class BatchRunner:
         run.begun = stamp(wall_ms())
         run.remove_files()
         try:
-            user = command_user(lease.user, node.config.run_commands)
+            user = command_user(lease.user, node.config)
             environment = self._prepare(kernel, lease, user)
             self._keep()
             if node.dirty:

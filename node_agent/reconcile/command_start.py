@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 
 from jupyter_gpushare.messages import CommandRequest
 
+from ..state.config import AgentConfig
 from ..system import run_as
 from ..system.processes import MARKER
 from ..system.run_as import CommandSpec
@@ -49,13 +50,21 @@ def is_agent_user(user: str) -> bool:
     return user == pwd.getpwuid(os.geteuid()).pw_name
 
 
-def command_user(user: str, mode: str) -> pwd.struct_passwd | None:
-    """The user that a command runs as; None: the agent's own. Raises PermissionError."""
+def command_user(user: str, config: AgentConfig) -> pwd.struct_passwd | None:
+    """The user that a command runs as; None: the agent's own. Raises PermissionError.
+
+    An agent of root that serves other users runs no commands of root: a token or an admin of the
+    scheduler may submit for any name, and must not become root on the nodes by that.
+    """
+    mode, is_root = config.run_commands, os.geteuid() == 0
     if mode == "off":
         raise PermissionError("this node runs no commands (agent option --run-commands off)")
+    is_shared = mode == "users" or config.users == "all"
     if is_agent_user(user):
+        if is_root and is_shared:
+            raise PermissionError(f"this node runs no commands of user {user!r}")
         return None
-    if mode == "users" and os.geteuid() == 0:
+    if mode == "users" and is_root:
         with contextlib.suppress(KeyError):
             found = pwd.getpwnam(user)
             if found.pw_uid != 0:
