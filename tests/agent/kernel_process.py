@@ -1,7 +1,8 @@
 """A kernel for tests: a real process that speaks to a real agent, runs cells of Python, and asks
 the gate before each.
 
-Commands come as JSON lines on stdin ({"cell": code} or {"ask": action}); answers go to stdout. It
+Commands come as JSON lines on stdin ({"cell": code}, with "beside" in a thread of its own;
+{"cancel": n}; {"ask": action}); answers go to stdout. It
 uses the notebook side's own line to the agent, so a change of the words breaks these tests.
 """
 
@@ -48,7 +49,7 @@ def gate() -> tuple[int, dict]:
                 message = answers.get(timeout=60)
                 if message["type"] == "cell_wait":
                     sentences.append(message["message"])
-                    say({"waits": message["message"]})
+                    say({"waits": message["message"], "n": n})
                 elif message["type"] == "away":
                     break
                 elif message["type"] == "cell_refused":
@@ -110,6 +111,10 @@ def main() -> None:
         command = json.loads(line)
         if "ask" in command:
             threading.Thread(target=ask, args=(command["ask"],), daemon=True).start()
+        elif "cancel" in command:
+            link.send({"type": "cell_cancel", "n": command["cancel"]})
+        elif command.get("beside"):  # a subshell, or a widget's message
+            threading.Thread(target=run_cell, args=(command["cell"], scope), daemon=True).start()
         else:
             run_cell(command["cell"], scope)
 

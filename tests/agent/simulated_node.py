@@ -256,6 +256,11 @@ class Child:
         self.process.stdin.write(json.dumps({"cell": code}).encode() + b"\n")
         return mark
 
+    def send(self, **command) -> int:
+        """How much it has said before."""
+        self.process.stdin.write(json.dumps(command).encode() + b"\n")
+        return len(self.said)
+
     async def run(self, code: str, timeout: float = 20):
         return await self.hear("done", self.start(code), timeout)
 
