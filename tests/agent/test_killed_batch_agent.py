@@ -8,7 +8,6 @@ start and end commands. GPUSHARE_KILLS in the environment sets the number of poi
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import getpass
 import json
 import os
@@ -19,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -79,19 +79,21 @@ class Life:
         pid = os.fork()
         if pid == 0:
             os.close(reading)
-            with contextlib.suppress(BaseException):
-                tracer = Tracer(die_at)
+            tracer, problem = Tracer(die_at), ""
+            try:
                 asyncio.run(asyncio.wait_for(self.live(tracer), LIFE_S))
-                os.write(writing, str(tracer.count).encode())
-                os._exit(0)
-            os._exit(1)
+            except BaseException:
+                problem = traceback.format_exc()
+            os.write(writing, json.dumps([tracer.count, problem]).encode())
+            os._exit(0)
         os.close(writing)
         with os.fdopen(reading) as said:
-            count = said.read()
+            text = said.read()
         _, status = os.waitpid(pid, 0)
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        assert killed or os.WEXITSTATUS(status) == 0, "the agent did not come to an end"
-        return killed, int(count or 0)
+        count, problem = json.loads(text or '[0, ""]')
+        assert not problem, problem
+        return killed, count
 
     async def live(self, tracer: Tracer) -> None:
         world = World(gpus=1)
