@@ -1,4 +1,4 @@
-"""Worlds for the story."""
+"""Servers for the stories."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.story.jupyter_process import Server
 
 
 @pytest.fixture
-def world(tmp_path_factory):
-    """Makes worlds; each ends with its test, and shows its logs when the test failed."""
+def start_server(tmp_path_factory):
+    """Starts servers; they stop with the test, and print their logs when it failed."""
     made = []
 
     def make(**options) -> Server:
@@ -27,7 +27,7 @@ def world(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """One embedded server for tests that leave nothing behind."""
+    """One embedded server for tests that clean up."""
     server = Server(tmp_path_factory.mktemp("w"))
     try:
         yield server.start()
@@ -38,7 +38,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def notebook(server):
-    """Notebooks on that server, shut down with the test; nothing may be left."""
+    """Notebooks on that server, shut down with the test, which must leave nothing."""
     made = []
 
     def make(spec: str, path: str | None = None):

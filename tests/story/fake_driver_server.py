@@ -1,6 +1,4 @@
-"""The same servers on a machine with real NVIDIA GPUs, as far as pynvml and our own bindings can
-tell: the driver is played (tests/fake_driver).
-"""
+"""Servers on a machine with a fake NVIDIA driver (tests/fake_driver), without simulated GPUs."""
 
 from __future__ import annotations
 
@@ -10,14 +8,14 @@ from pathlib import Path
 from tests.fake_driver.fake_gpu_machine import ROOT, FakeGpuMachine
 from tests.story.jupyter_process import Server
 
-__all__ = ["GPU", "PlayedServer"]
+__all__ = ["GPU", "FakeDriverServer"]
 
 GPU = "from tests.fake_driver.driver import CudaError, Gpu\ng = Gpu()\n"
-"""What a notebook writes before it uses its GPU, as it would `import torch`."""
+"""First lines of a notebook that uses its GPU, like `import torch`."""
 
 
-class PlayedServer(Server):
-    """Nobody says `simulate`: the agent finds what the driver shows it."""
+class FakeDriverServer(Server):
+    """Without `simulate`: the agent uses the GPUs that the driver lists."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""Kernels start at once whoever is away, keep their share through restarts, and find what they
-asked for when everybody is back.
+"""Kernels start without agent or scheduler, keep their share through restarts, and get what they
+requested when both are back.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ ALLOC = (
 )
 
 
-def test_a_kernel_that_starts_while_the_agent_is_away_gets_its_gpu_later(world):
-    server = world(remote=True)
+def test_a_kernel_that_starts_without_the_agent_gets_its_gpu_later(start_server):
+    server = start_server(remote=True)
     before = server.notebook("plain", "before.ipynb")
     before.ok("%gpu")
     server.kill("agent")
@@ -36,13 +36,12 @@ def test_a_kernel_that_starts_while_the_agent_is_away_gets_its_gpu_later(world):
     server.nothing_is_left()
 
 
-def test_a_kernel_that_starts_while_the_scheduler_is_away_gets_its_gpu_later(world):
-    server = world(remote=True)
+def test_a_kernel_that_starts_without_the_scheduler_gets_its_gpu_later(start_server):
+    server = start_server(remote=True)
     server.kill("scheduler")
     nb = server.notebook("half", "a.ipynb")
     reason = eventually(
-        lambda: (r := nb.view["reason"]) and "cannot be reached" in r["message"] and r,
-        "it says why",
+        lambda: (r := nb.view["reason"]) and "cannot be reached" in r["message"] and r, "the reason"
     )
     assert reason["code"] == "PendingEvaluation"
     cell = nb.submit(ALLOC)
@@ -73,7 +72,7 @@ def test_a_restart_keeps_the_share(server, notebook):
     assert server.allocated() == 0.5
 
 
-def test_a_request_that_waits_can_be_replaced_and_given_back(server, notebook):
+def test_a_pending_request_can_be_replaced_and_released(server, notebook):
     nb = notebook("build")
     nb.until("pending")
     view = server.rest(
@@ -86,10 +85,10 @@ def test_a_request_that_waits_can_be_replaced_and_given_back(server, notebook):
     assert nb.view["state"] == "attached"
     view = server.rest("DELETE", f"gpushare/api/kernels/{nb.kernel_id}")
     assert (view["state"], view["workload"]) == ("detached", None)
-    eventually(lambda: server.allocated() == 0, "given back")
+    eventually(lambda: server.allocated() == 0, "released")
 
 
-def test_a_kernel_that_jupyter_gives_up_is_not_booked(server):
+def test_a_kernel_that_jupyter_abandons_holds_nothing(server):
     nb = server.notebook("half", "dying.ipynb")
     nb.until("attached")
 
@@ -99,20 +98,20 @@ def test_a_kernel_that_jupyter_gives_up_is_not_booked(server):
         os.kill(nb.pid, signal.SIGKILL)
         return False
 
-    eventually(kill_again, "Jupyter gives up", 90)
+    eventually(kill_again, "Jupyter abandons it", 90)
     server.nothing_is_left()
     nb.ws.close()
 
 
-def test_a_widgets_message_brings_a_suspended_kernel_back(server, notebook):
-    """`comm_msg` computes as a cell does; a page that only loads does not count."""
+def test_a_widget_message_resumes_a_suspended_kernel(server, notebook):
+    """`comm_msg` counts like a cell; loading a page does not."""
     nb = notebook("half")
     nb.ok(ALLOC)
     nb.ok("""
 from ipykernel.comm import CommManager
-heard = []
+received = []
 def opened(comm, message):
-    comm.on_msg(lambda message: heard.append((message['content']['data'], b.fill(1))))
+    comm.on_msg(lambda message: received.append((message['content']['data'], b.fill(1))))
 get_ipython().kernel.comm_manager.register_target('t', opened)
 """)
     nb.send("comm_open", {"comm_id": "c", "target_name": "t", "data": {}})
@@ -120,11 +119,11 @@ get_ipython().kernel.comm_manager.register_target('t', opened)
     assert nb.view["state"] == "suspended"
     nb.send("comm_msg", {"comm_id": "c", "data": {"method": "custom"}})
     nb.until("attached")
-    assert "custom" in nb.ok("print(heard)")
+    assert "custom" in nb.ok("print(received)")
 
 
-def test_an_interrupt_brings_a_suspended_kernel_back_first(server, notebook):
-    """Its owner saved it in the middle of a cell: Python inside a driver call would hear no signal."""
+def test_an_interrupt_resumes_a_suspended_kernel_first(server, notebook):
+    """Its owner suspended it during a cell: Python inside a driver call handles no signal."""
     nb = notebook("half")
     nb.ok("from jupyter_gpushare import simgpu\nimport time\nx = simgpu.alloc('10GiB')")
     cell = nb.submit("while True: time.sleep(0.05)")

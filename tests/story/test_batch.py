@@ -1,136 +1,33 @@
-"""Batch work beside notebooks: commands run on the agent's machine under the same quotas, with
-their logs and exit statuses.
+"""Batch jobs beside notebooks: commands run on the machine of the agent with the same quotas, with
+logs and exit statuses.
 """
 
 from __future__ import annotations
 
 import asyncio
-import getpass
 import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound
-from jupyter_gpushare.scheduler.embedded import EmbeddedServer
+from tests.story.batch_lab import TIMEOUT_S, Lab, is_alive, story
 
 pytestmark = pytest.mark.slow
-ME = getpass.getuser()
-PATIENCE = 40
-POLICY = """\
-projects:
-  - {name: vision, pools: {default: {gpu: {quota: 2}}}}
-  - {name: night, pools: {default: {gpu: {quota: 0}}}}
-defaults: {notice: 5s}
-"""
 
 
-class Lab:
-    """A scheduler and an agent with two simulated GPUs; `again` is another life of both on the same
-    machine.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "gpushare.yaml").write_text(POLICY)
-
-    async def up(self) -> None:
-        self.server = EmbeddedServer(
-            self.folder / "state",
-            simulate="A100:2",
-            policy_file=self.folder / "gpushare.yaml",
-            user=ME,
-        )
-        await self.server.start()
-        self.client = self.server.client
-
-    async def down(self) -> None:
-        await self.server.stop()
-
-    async def submit(
-        self, script: str, id_: str = "w", *, pods: int = 1, gpu: float = 1, **more: object
-    ) -> None:
-        more.setdefault("project", "vision")
-        command = m.CommandRequest(
-            argv=["sh", "-c", script], cwd=str(self.folder), env={"PYTHON": sys.executable}
-        )
-        asked = [m.PodRequest(name=str(i), gpu=gpu) for i in range(pods)]
-        await self.client.submit(m.WorkloadRequest(id=id_, pods=asked, command=command, **more))
-
-    async def until(self, id_: str, seen: Callable[[m.WorkloadView], bool]) -> m.WorkloadView:
-        deadline = time.monotonic() + PATIENCE
-        while not seen(view := await self.client.workload(id_)):
-            assert time.monotonic() < deadline, (view, await self.printed(id_))
-            await asyncio.sleep(0.05)
-        return view
-
-    async def over(self, id_: str = "w") -> m.WorkloadView:
-        return await self.until(id_, lambda view: view.state == "ended")
-
-    async def printed(self, id_: str = "w") -> str:
-        found, cursor = "", 0
-        while (logs := await self.client.logs(id_, cursor=cursor)).lines:
-            cursor, found = logs.cursor, found + "".join(line.text for line in logs.lines)
-        return found
-
-    async def file(self, name: str) -> str:
-        """Its contents, once it is there."""
-        deadline = time.monotonic() + PATIENCE
-        while not (self.folder / name).is_file() or not (self.folder / name).read_text():
-            assert time.monotonic() < deadline, name
-            await asyncio.sleep(0.02)
-        return (self.folder / name).read_text()
-
-
-@asynccontextmanager
-async def lab(folder: Path) -> AsyncIterator[Lab]:
-    here = Lab(folder)
-    await here.up()
-    try:
-        yield here
-    finally:
-        for one in (await here.client.workloads()).workloads:
-            await here.client.end(one.id)
-        deadline = time.monotonic() + PATIENCE
-        while (
-            any(
-                kernel.process.main is not None
-                for kernel in here.server._agent.node.kernels.values()
-            )
-            and time.monotonic() < deadline
-        ):
-            await asyncio.sleep(0.05)
-        await here.down()
-
-
-def story(folder: Path, told: Callable[[Lab], object]) -> None:
-    async def run() -> None:
-        async with lab(folder) as here:
-            await told(here)
-
-    asyncio.run(run())
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def test_a_command_runs_with_its_share_and_its_output_and_status_come_back(tmp_path: Path):
+def test_a_command_runs_with_its_share_and_returns_output_and_status(tmp_path: Path):
     script = (
-        '"$PYTHON" -c "from jupyter_gpushare import simgpu; print(simgpu.alloc(\'3GiB\').nbytes >> 30, simgpu.memory_info()[1] >> 30)";'
+        '"$PYTHON" -c "from jupyter_gpushare import simgpu; '
+        "print(simgpu.alloc('3GiB').nbytes >> 30, simgpu.memory_info()[1] >> 30)\";"
         " pwd; echo grüße; echo oops >&2; exit 7"
     )
 
-    async def told(here: Lab) -> None:
+    async def scenario(here: Lab) -> None:
         await here.submit(script, gpu=0.5)
         view = await here.over()
         assert (view.exit_code, view.message) == (7, "Pod 0 failed with exit code 7.")
@@ -138,11 +35,11 @@ def test_a_command_runs_with_its_share_and_its_output_and_status_come_back(tmp_p
         assert [one.id for one in (await here.client.workloads(ended=True)).workloads] == ["w"]
         assert (await here.client.logs("w", cursor=10**6)).is_over
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)
 
 
-def test_pods_above_the_minimum_follow_when_there_is_room(tmp_path: Path):
-    async def told(here: Lab) -> None:
+def test_pods_above_the_minimum_start_when_there_is_capacity(tmp_path: Path):
+    async def scenario(here: Lab) -> None:
         await here.submit(
             "echo $GPUSHARE_POD >> began; while [ ! -f go$GPUSHARE_POD ]; do sleep 0.05; done",
             pods=3,
@@ -160,32 +57,33 @@ def test_pods_above_the_minimum_follow_when_there_is_room(tmp_path: Path):
         assert view.exit_code == 0
         assert [pod.exit_code for pod in view.pods] == [0, 0, 0]
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)
 
 
-def test_one_pod_that_fails_ends_the_others(tmp_path: Path):
-    async def told(here: Lab) -> None:
+def test_a_failing_pod_ends_the_others(tmp_path: Path):
+    async def scenario(here: Lab) -> None:
         await here.submit(
             "if [ $GPUSHARE_POD = 1 ]; then exit 4; fi; echo $$ > pid; sleep 600", pods=2
         )
         assert (await here.over()).exit_code == 4
         pid = int(await here.file("pid"))
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while is_alive(pid):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)
 
 
-def test_who_borrowed_is_asked_to_end_and_comes_back(tmp_path: Path):
-    """An over-quota command gives way to a project within its quota, after SIGTERM, and is run
-    again when there is room.
+def test_an_over_quota_command_gets_sigterm_and_runs_again(tmp_path: Path):
+    """It is evicted for a project within its quota, after SIGTERM, and runs again when there is
+    capacity.
     """
 
-    async def told(here: Lab) -> None:
+    async def scenario(here: Lab) -> None:
         await here.submit(
-            "echo start >> runs; trap 'echo asked >> runs; exit 0' TERM; while :; do sleep 0.05; [ -f done ] && exit 0; done",
+            "echo start >> runs; trap 'echo asked >> runs; exit 0' TERM; "
+            "while :; do sleep 0.05; [ -f done ] && exit 0; done",
             "night",
             pods=1,
             gpu=2,
@@ -214,20 +112,20 @@ def test_who_borrowed_is_asked_to_end_and_comes_back(tmp_path: Path):
         (tmp_path / "done").touch()
         assert (await here.over("night")).exit_code == 0
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)
 
 
-def test_who_is_cancelled_before_the_command_has_begun_is_asked_when_it_has(
+def test_a_workload_cancelled_before_its_command_starts_gets_sigterm_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The shell around it would take the signal for itself, and start the command afterwards."""
+    """Otherwise the surrounding shell would consume the signal and start the command."""
     from node_agent.reconcile import command_start
 
     slow = command_start.SHELL.replace('"$@"', f'while [ ! -e {tmp_path}/go ]; do :; done; "$@"', 1)
     assert slow != command_start.SHELL
     monkeypatch.setattr(command_start, "SHELL", slow)
 
-    async def told(here: Lab) -> None:
+    async def scenario(here: Lab) -> None:
         await here.submit("trap 'echo asked > asked; exit 0' TERM; while :; do sleep 0.05; done")
         await here.until("w", lambda view: view.state == "running")
         node, runs = here.server._agent.node, here.server._agent.batch._runs
@@ -240,13 +138,11 @@ def test_who_is_cancelled_before_the_command_has_begun_is_asked_when_it_has(
         (tmp_path / "go").touch()
         assert await here.file("asked") == "asked\n"
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)
 
 
-def test_a_command_that_does_not_end_when_asked_is_told_to_run_again_and_nothing_of_saved_memory(
-    tmp_path: Path,
-):
-    async def told(here: Lab) -> None:
+def test_events_of_an_evicted_command_do_not_mention_saved_memory(tmp_path: Path):
+    async def scenario(here: Lab) -> None:
         await here.submit(
             "trap '' TERM; echo start >> runs; while [ ! -f done ]; do sleep 0.05; done",
             "night",
@@ -268,15 +164,16 @@ def test_a_command_that_does_not_end_when_asked_is_told_to_run_again_and_nothing
         (tmp_path / "done").touch()
         assert (await here.over("night")).exit_code == 0
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)
 
 
-def test_a_pod_that_loses_its_place_after_others_of_its_gang_have_succeeded_comes_back(
-    tmp_path: Path,
-):
-    script = "echo start$GPUSHARE_POD >> runs; [ $GPUSHARE_POD = 0 ] && exit 0; trap 'exit 1' TERM; while [ ! -f done ]; do sleep 0.05; done"
+def test_a_pod_evicted_after_others_of_its_gang_succeeded_runs_again(tmp_path: Path):
+    script = (
+        "echo start$GPUSHARE_POD >> runs; [ $GPUSHARE_POD = 0 ] && exit 0; trap 'exit 1' TERM; "
+        "while [ ! -f done ]; do sleep 0.05; done"
+    )
 
-    async def told(here: Lab) -> None:
+    async def scenario(here: Lab) -> None:
         await here.submit(script, "gang", pods=2, gpu=1, project="night")
         await here.until(
             "gang",
@@ -299,28 +196,28 @@ def test_a_pod_that_loses_its_place_after_others_of_its_gang_have_succeeded_come
         (tmp_path / "done").touch()
         assert (await here.over("gang")).exit_code == 0
         assert (tmp_path / "runs").read_text().count("start0") == 1, (
-            "what has succeeded is not run again"
+            "the succeeded pod does not run again"
         )
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)
 
 
-def test_cancelling_ends_the_whole_tree(tmp_path: Path):
-    async def told(here: Lab) -> None:
+def test_cancelling_ends_the_whole_process_tree(tmp_path: Path):
+    async def scenario(here: Lab) -> None:
         await here.submit("trap '' TERM; setsid sleep 611 & echo $! > pid; sleep 612")
         pid = int(await here.file("pid"))
         await here.client.end("w")
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while is_alive(pid):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
         assert (await here.over()).exit_code is None
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)
 
 
-def test_a_command_outlives_its_agent_and_what_it_did_meanwhile_is_known(tmp_path: Path):
-    async def told(here: Lab) -> None:
+def test_a_command_survives_its_agent_with_output_and_status(tmp_path: Path):
+    async def scenario(here: Lab) -> None:
         await here.submit(
             "echo one; echo x > began; while [ ! -f go ]; do sleep 0.05; done; echo two", "slow"
         )
@@ -340,19 +237,19 @@ def test_a_command_outlives_its_agent_and_what_it_did_meanwhile_is_known(tmp_pat
         assert (await here.over("slow")).exit_code == 0
         assert await here.printed("slow") == "one\ntwo\n"
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)
 
 
-def test_a_command_that_was_cancelled_does_not_outlive_a_restart_of_its_agent(tmp_path: Path):
-    async def told(here: Lab) -> None:
+def test_a_cancelled_command_ends_after_a_restart_of_its_agent(tmp_path: Path):
+    async def scenario(here: Lab) -> None:
         await here.submit("trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done")
         pid = int(await here.file("pid"))
         await here.client.end("w")
-        await asyncio.sleep(1)  # the agent hears it; it would kill the command four seconds later
+        await asyncio.sleep(1)  # the agent knows, and would kill the command four seconds later
         await here.down()
         assert is_alive(pid)
         await here.up()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while is_alive(pid):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
@@ -360,15 +257,15 @@ def test_a_command_that_was_cancelled_does_not_outlive_a_restart_of_its_agent(tm
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)
 
 
-def test_a_node_runs_nobody_elses_commands_unless_told_to(tmp_path: Path):
-    async def told(here: Lab) -> None:
-        await here.submit("echo never", user="somebody-else")
+def test_a_node_refuses_commands_of_other_users_by_default(tmp_path: Path):
+    async def scenario(here: Lab) -> None:
+        await here.submit("echo never", user="another-user")
         view = await here.over()
         assert view.exit_code == 126
-        assert "somebody-else" in view.message
+        assert "another-user" in view.message
         await here.client.submit(
             m.WorkloadRequest(
                 id="lost",
@@ -379,10 +276,10 @@ def test_a_node_runs_nobody_elses_commands_unless_told_to(tmp_path: Path):
         )
         assert "/no/such/place" in (await here.over("lost")).message
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)
 
 
-def test_what_makes_no_sense_is_refused_by_field(tmp_path: Path):
+def test_invalid_commands_are_refused_with_the_field(tmp_path: Path):
     cases = {
         "command.argv": m.CommandRequest(argv=[]),
         "command.cwd": m.CommandRequest(argv=["true"], cwd="here"),
@@ -390,7 +287,7 @@ def test_what_makes_no_sense_is_refused_by_field(tmp_path: Path):
         "command": m.CommandRequest(argv=["true\x00"]),
     }
 
-    async def told(here: Lab) -> None:
+    async def scenario(here: Lab) -> None:
         for field, command in cases.items():
             with pytest.raises(GpuShareError) as refused:
                 await here.client.submit(
@@ -402,11 +299,11 @@ def test_what_makes_no_sense_is_refused_by_field(tmp_path: Path):
         with pytest.raises(NotFound):
             await here.client.logs("x")
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)
 
 
 def test_the_command_line_runs_lists_and_cancels(tmp_path: Path):
-    async def told(here: Lab) -> None:
+    async def scenario(here: Lab) -> None:
         async def call(*argv: str) -> tuple[int, str, str]:
             environment = {**os.environ, "GPUSHARE_STATE": str(here.folder / "state")}
             process = await asyncio.create_subprocess_exec(
@@ -419,7 +316,7 @@ def test_the_command_line_runs_lists_and_cancels(tmp_path: Path):
                 env=environment,
                 cwd=tmp_path,
             )
-            out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+            out, err = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
             return process.returncode, out.decode(), err.decode()
 
         code, out, err = await call(
@@ -453,4 +350,4 @@ def test_the_command_line_runs_lists_and_cancels(tmp_path: Path):
         assert (code, err.count("\n")) == (2, 1)
         assert "nowhere" in err
 
-    story(tmp_path, told)
+    story(tmp_path, scenario)

@@ -1,4 +1,4 @@
-"""Limits, quotas, mistakes, and kernels that are none of our business."""
+"""Limits, quotas, invalid input, and kernels without GPU support."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.story.jupyter_process import RestError, eventually, shown
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-MISTAKES = [
+INVALID_REQUESTS = [
     "7e9",
     "-1",
     "nan",
@@ -24,7 +24,7 @@ MISTAKES = [
 ]
 
 
-def test_a_limit_exceeded_is_an_error_in_the_cell_and_the_kernel_lives(notebook):
+def test_exceeding_a_limit_is_an_error_in_the_cell_and_the_kernel_survives(notebook):
     nb = notebook("limited")
     result = nb.run("from jupyter_gpushare import simgpu\nsimgpu.alloc('41GiB')")
     assert (result.ename, nb.ok("print('alive')")) == ("OutOfMemoryError", "alive\n")
@@ -32,9 +32,7 @@ def test_a_limit_exceeded_is_an_error_in_the_cell_and_the_kernel_lives(notebook)
     assert nb.view["memory_mib"] == {"guaranteed": 20480, "used": 40960, "borrowed": 20480}
 
 
-def test_a_non_preemptible_request_over_quota_waits_with_its_numbers_and_can_be_interrupted(
-    notebook,
-):
+def test_a_non_preemptible_request_over_quota_shows_numbers_and_can_be_interrupted(notebook):
     nb = notebook("build")
     cell = nb.submit("print('ran')")
     view = nb.until("pending")
@@ -52,18 +50,18 @@ def test_a_non_preemptible_request_over_quota_waits_with_its_numbers_and_can_be_
     assert "NonPreemptibleOverQuota" in nb.ok("%gpu why")
 
 
-def test_mistakes_are_one_line_each_and_change_nothing(server, notebook):
+def test_invalid_requests_are_one_line_each_and_change_nothing(server, notebook):
     nb = notebook("plain")
     before = nb.view
-    for mistake in MISTAKES:
-        result = nb.run(f"%gpu request {mistake}")
-        assert result.reply["status"] == "error", mistake
+    for invalid in INVALID_REQUESTS:
+        result = nb.run(f"%gpu request {invalid}")
+        assert result.reply["status"] == "error", invalid
         assert len(result.text.strip().splitlines()) == 1, result.text
     assert {**nb.view, "events": []} == {**before, "events": []}
     assert server.allocated() == 0
 
 
-def test_mistakes_over_rest_name_their_field(server, notebook):
+def test_invalid_requests_over_rest_name_their_field(server, notebook):
     path = f"gpushare/api/kernels/{notebook('plain').kernel_id}"
     for body, field in [
         ({"gpu": -1}, "gpu"),
@@ -96,7 +94,7 @@ def test_mistakes_over_rest_name_their_field(server, notebook):
 
 
 @pytest.mark.parametrize(("spec", "field"), [("bad", "gpu"), ("nowhere", "project")])
-def test_a_bad_kernelspec_is_refused_at_the_start_with_its_field(server, spec, field):
+def test_a_bad_kernelspec_is_refused_at_its_start_with_the_field(server, spec, field):
     with pytest.raises(RestError) as refused:
         server.rest("POST", "api/kernels", {"name": spec})
     assert refused.value.status < 500
@@ -104,31 +102,34 @@ def test_a_bad_kernelspec_is_refused_at_the_start_with_its_field(server, spec, f
     assert server.rest("GET", "api/kernels") == []
 
 
-def test_another_language_starts_as_it_always_did(server, notebook):
+def test_a_kernel_of_another_language_starts_as_usual(server, notebook):
     nb = notebook("echo")
     assert nb.view["state"] == "detached"
     assert nb.run("hello").ok
 
 
-def test_secrets_of_the_server_do_not_reach_the_kernel(notebook):
+def test_secrets_of_the_server_are_not_passed_to_the_kernel(notebook):
     text = notebook("plain").ok(
-        "import os; print('JUPYTERHUB_API_TOKEN' in os.environ, os.environ.get('JUPYTERHUB_API_TOKEN_FOR_TEST'))"
+        "import os; print('JUPYTERHUB_API_TOKEN' in os.environ, "
+        "os.environ.get('JUPYTERHUB_API_TOKEN_FOR_TEST'))"
     )
     assert text == "False keep\n"
 
 
-def test_a_share_asked_for_in_the_notebook_and_given_back(server, notebook):
+def test_a_share_is_requested_in_the_notebook_and_released(server, notebook):
     nb = notebook("plain")
     assert "no GPU" in nb.ok("%gpu")
     text = nb.ok("%gpu request 0.5 --project language")
     assert "simulated" in text
     assert "running" in text or "idle" in text
     nb.ok(
-        "from jupyter_gpushare import gpu, simgpu\nb = simgpu.alloc('10GiB')\nassert gpu.status()['state'] == 'attached', gpu.status()"
+        "from jupyter_gpushare import gpu, simgpu\n"
+        "b = simgpu.alloc('10GiB')\n"
+        "assert gpu.status()['state'] == 'attached', gpu.status()"
     )
     assert (nb.view["project"], server.allocated()) == ("language", 0.5)
     assert "Would start now" in nb.ok("%gpu what-if 1.0")
-    # two whole GPUs are there only in place of the half that it has, and a request replaces that
+    # two GPUs are free only without its own half, which a request replaces
     assert "Would start now" in nb.ok("%gpu what-if 2")
     ask = {"gpu": 2, "project": "language"}
     assert not server.rest("POST", "gpushare/api/what-if", ask)["starts_now"]
@@ -154,7 +155,7 @@ def test_a_share_asked_for_in_the_notebook_and_given_back(server, notebook):
     assert result.ename == "NoGpuError"
 
 
-def test_twenty_kernels_asking_a_tenth_at_once_never_over_commit(server, notebook):
+def test_twenty_concurrent_requests_of_a_tenth_never_overcommit(server, notebook):
     with ThreadPoolExecutor(4) as pool:
         notebooks = list(pool.map(lambda i: notebook("tenth", f"t{i}.ipynb"), range(20)))
     for nb in notebooks:

@@ -1,5 +1,5 @@
-"""`kill -9` in the middle of step 2: nothing stays booked, no process is left, nothing acknowledged
-is lost.
+"""`kill -9` of each process while memory is moved: no lease or process is left over, and nothing
+acknowledged is lost.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ WHOLE = "from jupyter_gpushare import simgpu\nprint(simgpu.device_uuid())"
 
 
 @pytest.fixture
-def scene(world):
-    """Step 1, and C just asking: A and B hold 70 GiB each."""
-    server = world(remote=True)
+def scene(start_server):
+    """A and B hold 70 GiB each, and C has just requested a GPU."""
+    server = start_server(remote=True)
     a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
     a.ok(FILL)
     b.ok(FILL)
@@ -27,42 +27,42 @@ def scene(world):
     return server, a, b, c, c.submit(WHOLE)
 
 
-def the_three_go_on(server, a, b, c, cell):
+def all_continue(server, a, b, c, cell):
     assert c.collect(cell, 60).ok
     for n in (a, b):
         assert n.ok("print(b.sum() > 0)", 60).splitlines()[-1] == "True"
     assert server.allocated() == 2.0
 
 
-def test_the_agent(scene):
+def test_killing_the_agent(scene):
     server, a, b, c, cell = scene
     pids = [n.pid for n in (a, b, c)]
     server.kill("agent")
     server.start_agent()
-    the_three_go_on(server, a, b, c, cell)
+    all_continue(server, a, b, c, cell)
     assert [n.pid for n in (a, b, c)] == pids
     for n in (a, b, c):
         n.shut_down()
     server.nothing_is_left()
 
 
-def test_the_scheduler(scene):
+def test_killing_the_scheduler(scene):
     server, a, b, c, cell = scene
     server.kill("scheduler")
     server.start_scheduler()
-    the_three_go_on(server, a, b, c, cell)
+    all_continue(server, a, b, c, cell)
     for n in (a, b, c):
         n.shut_down()
     server.nothing_is_left()
 
 
-def test_a_kernel(scene):
-    """Jupyter relaunches it; its request is still in force; the others go on."""
+def test_killing_a_kernel(scene):
+    """Jupyter restarts it, its request remains, and the others continue."""
     server, a, b, c, cell = scene
     os.kill(a.pid, signal.SIGKILL)
     assert c.collect(cell, 60).ok
     assert b.ok("print(b.sum() > 0)", 60).splitlines()[-1] == "True"
-    eventually(lambda: a.pid, "A is relaunched")
+    eventually(lambda: a.pid, "A is restarted")
     assert a.run("from jupyter_gpushare import simgpu\nx = simgpu.alloc('40GiB')", 60).ok
     assert a.until("attached")["generation"] > 0
     for n in (a, b, c):
@@ -70,7 +70,7 @@ def test_a_kernel(scene):
     server.nothing_is_left()
 
 
-def test_the_jupyter_server(scene):
+def test_killing_the_jupyter_server(scene):
     server = scene[0]
     server.kill("jupyter")
     server.no_kernels_are_left(15)
@@ -83,7 +83,7 @@ def test_the_jupyter_server(scene):
     server.nothing_is_left()
 
 
-def test_a_kernel_that_is_gone_for_good_is_not_booked(scene):
+def test_kernels_that_were_shut_down_hold_nothing(scene):
     server, a, b, c, _ = scene
     for n in (a, b, c):
         n.shut_down()
@@ -91,11 +91,9 @@ def test_a_kernel_that_is_gone_for_good_is_not_booked(scene):
 
 
 @pytest.mark.parametrize("how", ["kill -9", "SIGTERM"])
-def test_the_jupyter_server_with_everything_inside(world, how):
-    """Embedded: server, scheduler and agent die at once; the next one finds nothing booked for
-    kernels that are gone.
-    """
-    server = world()
+def test_ending_the_embedded_server(start_server, how):
+    """Server, scheduler and agent end together; the next server finds no lease of ended kernels."""
+    server = start_server()
     a, b = server.notebook("half", "a.ipynb"), server.notebook("build", "b.ipynb")
     a.ok(FILL)
     b.until("pending")
@@ -116,6 +114,6 @@ def test_the_jupyter_server_with_everything_inside(world, how):
         lambda: all(
             row["requested"] == 0 for row in server.rest("GET", "gpushare/api/queues")["queues"]
         ),
-        "nothing waits",
+        "nothing is pending",
         15,
     )

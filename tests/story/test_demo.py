@@ -1,4 +1,4 @@
-"""`jupyter gpushare demo`: what it says, what its tutorial does, and that nothing is left of it."""
+"""`jupyter gpushare demo`: its output, its tutorial, and that it cleans up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 @pytest.fixture
 def demo(tmp_path):
-    """A running demo, and what it printed so far."""
+    """A running demo; its output is in `out`."""
     argv = [
         sys.executable,
         "-m",
@@ -69,7 +69,7 @@ def opened(folder: Path) -> Rest:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
-def test_it_ends_cleanly_and_leaves_nothing(demo, ending):
+def test_it_exits_cleanly_and_leaves_nothing(demo, ending):
     process, folder = demo
     rest = opened(folder)
     assert "simulated GPUs" in printed(folder)
@@ -83,12 +83,12 @@ def test_it_ends_cleanly_and_leaves_nothing(demo, ending):
     assert list(folder.glob("gpushare-demo-*")) == []
 
 
-def test_the_command_line_finds_it_without_being_told_where_it_is(demo):
+def test_the_command_line_finds_it_without_an_address(demo):
     process, folder = demo
     opened(folder)
-    asking = [sys.executable, "-m", "jupyter_gpushare.cli", "nodes", "--json"]
+    command = [sys.executable, "-m", "jupyter_gpushare.cli", "nodes", "--json"]
     env = {**os.environ, "GPUSHARE_STATE": str(folder / "home")}
-    answer = subprocess.run(asking, check=True, capture_output=True, timeout=60, env=env)
+    answer = subprocess.run(command, check=True, capture_output=True, timeout=60, env=env)
     assert json.loads(answer.stdout)["nodes"][0]["simulated"]
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
@@ -103,7 +103,7 @@ def cells_of(file: Path) -> list[str]:
     ]
 
 
-def test_the_tutorial_runs_as_it_is_written(demo):
+def test_the_tutorial_runs_as_written(demo):
     process, folder = demo
     rest = opened(folder)
     (notebooks,) = folder.glob("gpushare-demo-*/notebooks")

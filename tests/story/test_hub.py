@@ -1,5 +1,5 @@
-"""Two users in two groups share simulated GPUs behind a real JupyterHub; what each may see and do
-of the other's is tried cell by cell.
+"""Two users in two groups share simulated GPUs behind a real JupyterHub; tests what each can see
+and do of the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubWorld]:
         yield made.start()
     finally:
         made.stop()
-        sys.stdout.write(made.logs())  # pytest shows it when something failed
+        sys.stdout.write(made.logs())  # shown when a test fails
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def his(bob: Person, hers: Notebook) -> Notebook:
     return notebook
 
 
-def test_each_is_who_the_hub_says(alice: Person, bob: Person):
+def test_users_are_authenticated_by_the_hub(alice: Person, bob: Person):
     for person, project in ((alice, "vision"), (bob, "language")):
         who = person.scheduler.rest("GET", "whoami")
         assert (who["user"], who["source"], who["admin"], who["projects"]) == (
@@ -62,8 +62,8 @@ def test_each_is_who_the_hub_says(alice: Person, bob: Person):
         assert who["groups"] == [project]
 
 
-def test_both_work_on_the_same_gpu(hers: Notebook, his: Notebook):
-    """The project of his group stands in the group's properties alone."""
+def test_both_use_the_same_gpu(hers: Notebook, his: Notebook):
+    """His project is defined only in the properties of his group."""
     assert (hers.view["project"], his.view["project"]) == ("vision", "language")
     for notebook in (hers, his):
         assert notebook.ok(
@@ -73,7 +73,7 @@ def test_both_work_on_the_same_gpu(hers: Notebook, his: Notebook):
     assert hers.view["memory_mib"]["used"] == his.view["memory_mib"]["used"] == 30 * 1024
 
 
-def test_a_notebook_shows_its_own_person_only_their_own(
+def test_users_see_only_their_own_notebooks(
     alice: Person, bob: Person, hers: Notebook, his: Notebook
 ):
     for person, own in ((alice, hers), (bob, his)):
@@ -91,10 +91,10 @@ def test_a_notebook_shows_its_own_person_only_their_own(
         ("GET", "gpushare/api/kernels/{id}/history", None),
     ],
 )
-def test_the_others_kernel_is_not_there(
+def test_kernels_of_others_do_not_exist(
     alice: Person, bob: Person, hers: Notebook, his: Notebook, verb, path, body
 ):
-    """Through one's own server it does not exist; to the other's server the Hub lets nobody in."""
+    """One's own server does not know it, and the Hub refuses access to the other server."""
     for person, theirs, other in ((alice, his, bob), (bob, hers, alice)):
         assert person.refused(verb, path.format(id=theirs.kernel_id), body)[0] == 404
         intruder = Person(person.port, person.token, other.name)
@@ -102,7 +102,7 @@ def test_the_others_kernel_is_not_there(
         assert theirs.view["state"] == "attached"
 
 
-def test_the_scheduler_tells_each_of_their_own(
+def test_the_scheduler_lists_only_own_workloads(
     alice: Person, bob: Person, hers: Notebook, his: Notebook
 ):
     for person, own, other in ((alice, hers, his), (bob, his, hers)):
@@ -130,7 +130,7 @@ def test_the_scheduler_tells_each_of_their_own(
         assert other.kernel_id not in everything
 
 
-def test_nobody_asks_in_anothers_name_or_project(
+def test_requests_for_another_user_or_project_are_refused(
     alice: Person, bob: Person, hers: Notebook, his: Notebook
 ):
     for person, other, project in ((alice, bob, "language"), (bob, alice, "vision")):
@@ -152,7 +152,7 @@ def test_nobody_asks_in_anothers_name_or_project(
             assert person.refused(verb, path, {}, scheduler=True)[0] == 403
 
 
-def test_the_queue_is_everybodys_and_names_are_not(
+def test_the_queue_is_visible_without_names_of_others(
     alice: Person, bob: Person, hers: Notebook, his: Notebook
 ):
     for person in (alice, bob):
@@ -165,7 +165,7 @@ def test_the_queue_is_everybodys_and_names_are_not(
     for person, other in ((alice, bob), (bob, alice)):
         rows = eventually(
             lambda: len(rows := person.scheduler.rest("GET", "waiting")["waiting"]) == 2 and rows,  # noqa: B023
-            "both wait",
+            "both are pending",
         )
         assert sorted(row["position"] for row in rows) == [1, 2]
         [mine], [theirs] = (
@@ -187,15 +187,15 @@ def test_an_admin_of_the_hub_sees_everything(world: HubWorld, hers: Notebook, hi
     assert listed == {"alice": hers.path, "bob": his.path}
 
 
-def test_who_is_in_no_group_is_let_in_by_nobody(world: HubWorld):
+def test_a_user_without_a_group_is_refused(world: HubWorld):
     world.hub.rest("POST", "users/mallory")
     status, error = world.person("mallory").refused("GET", "workloads", scheduler=True)
     assert status == 403
     assert "access:services!service=gpushare" in error["message"]
 
 
-def test_a_scheduler_beside_the_hub_knows_its_people_too(world: HubWorld, alice: Person):
-    """And whose word it is that projects stand in groups."""
+def test_a_separate_scheduler_authenticates_by_the_hub_too(world: HubWorld, alice: Person):
+    """It also reads the projects in groups."""
     beside = Rest(int(world.start_beside().rpartition(":")[2]), alice.token, "/api/v1/")
     who = beside.rest("GET", "whoami")
     assert (who["user"], who["groups"], who["source"]) == ("alice", ["vision"], "hub")
@@ -235,15 +235,15 @@ def test_tokens_are_in_no_log_and_no_process_list(
     assert not [secret for secret in secrets if secret in text]
 
 
-def test_what_one_gives_back_the_other_may_have(
+def test_a_released_share_is_available_to_the_other(
     alice: Person, bob: Person, hers: Notebook, his: Notebook
 ):
     his.shut_down()
-    eventually(lambda: alice.allocated() == 0.5, "what he had is given back")
+    eventually(lambda: alice.allocated() == 0.5, "his share is released")
     alice.rest("POST", f"gpushare/api/kernels/{hers.kernel_id}", {"gpu": 1})
 
     def has_all() -> bool:
         view = hers.view
         return (view["state"], view["memory_mib"]["guaranteed"]) == ("attached", 80 * 1024)
 
-    eventually(has_all, "she has all of it")
+    eventually(has_all, "she has the whole GPU")

@@ -1,9 +1,7 @@
-"""A real JupyterHub that starts servers as its users' own unix users, and one agent, run by root,
-for all of them.
+"""A real JupyterHub that starts servers as unix users, and one agent, run by root, for all of them.
 
-Two groups hold their projects and quotas themselves. What the Hub and the scheduler keep apart is
-tried in test_hub; here it is what the operating system and the agent keep apart, and what quotas
-mean between the two.
+Two groups define their projects and quotas. test_hub tests the isolation by Hub and scheduler; this
+file tests the isolation by the operating system and the agent, and quotas between the two users.
 """
 
 from __future__ import annotations
@@ -37,13 +35,13 @@ c.Spawner.args = []
 
 
 class UnixWorld(HubWorld):
-    """As docs/how-to/jupyterhub.md and services.md have it, for unix users made for this run."""
+    """As in docs/how-to/jupyterhub.md and services.md, with unix users created for this run."""
 
     policy = POLICY
     more_config = CONFIG
 
     def __init__(self, folder: Path) -> None:
-        self.doors = folder / "doors"
+        self.public = folder / "public"
         super().__init__(
             folder, tuple(f"gs-{who}-{secrets.token_hex(2)}" for who in ("alice", "bob"))
         )
@@ -59,7 +57,7 @@ class UnixWorld(HubWorld):
     def server_config(self) -> dict[str, str]:
         return {
             "scheduler_url": f"http://127.0.0.1:{self.port}/services/gpushare",
-            "agent_socket": f"{self.doors}/agent.sock",
+            "agent_socket": f"{self.public}/agent.sock",
         }
 
     @property
@@ -70,7 +68,7 @@ class UnixWorld(HubWorld):
             "--state-dir",
             f"{self.folder}/agent",
             "--socket",
-            f"{self.doors}/agent.sock",
+            f"{self.public}/agent.sock",
         ]
 
     def singleuser(self) -> str:
@@ -78,9 +76,7 @@ class UnixWorld(HubWorld):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Everybody reads the same configuration and kernelspecs; what is written is in their
-        homes.
-        """
+        """Shared configuration and kernelspecs; files are written to the users' homes."""
         f, packages = self.folder, os.pathsep.join([str(ROOT), *site.getsitepackages()])
         mine = {
             "JUPYTER_CONFIG_PATH": f / "config",
@@ -107,16 +103,15 @@ class UnixWorld(HubWorld):
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[UnixWorld]:
-    with tempfile.TemporaryDirectory(
-        prefix="gpushare-hub-"
-    ) as folder:  # pytest's own are their owner's alone
+    # Directories of pytest are accessible to their owner only.
+    with tempfile.TemporaryDirectory(prefix="gpushare-hub-") as folder:
         Path(folder).chmod(0o755)
         made = UnixWorld(Path(folder))
         try:
             yield made.start()
         finally:
             made.stop()
-            sys.stdout.write(made.logs())  # pytest shows it when something failed
+            sys.stdout.write(made.logs())  # shown when a test fails
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +133,8 @@ def test_each_works_as_themselves_in_the_project_of_their_group(
     for person, notebook, project in zip(people, notebooks, ("vision", "language"), strict=True):
         assert notebook.view["project"] == project
         shown = notebook.ok(
-            "import os; from jupyter_gpushare import simgpu; b = simgpu.alloc('30GiB'); print(os.getuid())"
+            "import os; from jupyter_gpushare import simgpu; b = simgpu.alloc('30GiB'); "
+            "print(os.getuid())"
         )
         assert shown.strip() == str(pwd.getpwnam(person.name).pw_uid)
     assert len({notebook.view["gpu_uuid"] for notebook in notebooks}) == 1
@@ -157,7 +153,7 @@ def test_the_properties_of_a_group_are_its_quota(people: list[Person]):
 def test_nothing_of_the_others_can_be_read_or_ended(world: UnixWorld, notebooks: list[Notebook]):
     for own, other in (notebooks, reversed(notebooks)):
         for path in (
-            f"{world.doors}/tokens/{other.kernel_id}",
+            f"{world.public}/tokens/{other.kernel_id}",
             f"/proc/{other.pid}/environ",
             f"{world.state}/admin.token",
             f"{world.folder}/agent.token",

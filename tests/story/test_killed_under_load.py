@@ -1,5 +1,5 @@
-"""kill -9 of the agent again and again while six notebooks share two GPUs and borrow from each
-other: no cell is refused its own share.
+"""Repeated kill -9 of the agent while six notebooks share two GPUs and borrow from each other: no
+cell is refused its own share.
 
 `GPUSHARE_CELLS=400 pytest tests/story/test_killed_under_load.py` runs for longer.
 """
@@ -17,16 +17,25 @@ from pathlib import Path
 import pytest
 
 from tests.fake_driver.fake_gpu_machine import GIB, MIB, ROOT
-from tests.story.fake_driver_server import PlayedServer
+from tests.story.fake_driver_server import FakeDriverServer
 from tests.story.jupyter_process import Notebook, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 CELLS = int(os.environ.get("GPUSHARE_CELLS", "120"))
-"""In all."""
+"""Total number."""
 THIRD = {"gpu": 0.33}
-BEGIN = "import gc, time, torch\nx = []\ndef drop():\n    x.clear(); gc.collect(); torch.cuda.empty_cache()"
-WITHIN = "drop()\nfor _ in range({pieces}): x.append(torch.full({mib} << 20, 5)); time.sleep(0.02)\nprint({{v for one in x for v in one.values()}})"
+BEGIN = """
+import gc, time, torch
+x = []
+def drop():
+    x.clear(); gc.collect(); torch.cuda.empty_cache()
+"""
+WITHIN = """
+drop()
+for _ in range({pieces}): x.append(torch.full({mib} << 20, 5)); time.sleep(0.02)
+print({{v for one in x for v in one.values()}})
+"""
 BORROWS = """
 try:
     while torch.cuda.memory_allocated() < {most} << 20:
@@ -36,11 +45,11 @@ except torch.OutOfMemoryError:
 print({{v for one in x for v in one.values()}})
 """
 NET = 1400
-"""MiB that a framework may count in a third of 6 GiB, a context taken off, and a little."""
+"""MiB for a framework in a third of 6 GiB, without the context and a margin."""
 
 
-class Crowded(PlayedServer):
-    """Two GPUs, notebooks of a third each, and an agent that does not live long."""
+class Crowded(FakeDriverServer):
+    """Two GPUs, notebooks with a third each, and an agent that is killed repeatedly."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -71,9 +80,9 @@ class Crowded(PlayedServer):
             self.kernelspec(f"third-{project}", spec)
 
 
-class Person(threading.Thread):
-    """Runs cells in one notebook: mostly inside its share, now and then as much as it gets.
-    `broken`: cells that were denied their share.
+class User(threading.Thread):
+    """Runs cells in one notebook: mostly within its share, sometimes as much as possible. `broken`:
+    cells that were refused their share.
     """
 
     def __init__(self, nb: Notebook, seed: int, cells: int) -> None:
@@ -104,7 +113,7 @@ class Person(threading.Thread):
 
 
 class Killer(threading.Thread):
-    """kill -9 of the agent every few seconds; a new one comes soon."""
+    """kill -9 of the agent every few seconds; it is restarted soon."""
 
     def __init__(self, server: Crowded, seed: int) -> None:
         super().__init__(daemon=True)
@@ -115,7 +124,7 @@ class Killer(threading.Thread):
         while not self.over.wait(self.random.uniform(1.5, 5)):
             self.server.kill("agent")
             self.kills += 1
-            time.sleep(self.random.uniform(0, 2))  # what restarts it takes its time, too
+            time.sleep(self.random.uniform(0, 2))  # a service manager takes time too
             self.server.start_agent()
 
 
@@ -129,21 +138,23 @@ def crowded(tmp_path: Path):
         print(server.logs())  # noqa: T201 - shown when the test fails
 
 
-def test_nobody_is_denied_their_share_while_the_agent_is_killed_again_and_again(crowded):
-    eventually(lambda: "suspend" in crowded.status()["tiers"], "the self-test is through", 60)
+def test_no_share_is_refused_while_the_agent_is_killed_repeatedly(crowded):
+    eventually(lambda: "suspend" in crowded.status()["tiers"], "the self-test is done", 60)
     seed = random.randrange(1 << 32)
     notebooks = [crowded.third(f"n{i}", ("vision", "language")[i % 2]) for i in range(6)]
-    people = [Person(nb, seed + i, CELLS // 6) for i, nb in enumerate(notebooks)]
+    users = [User(nb, seed + i, CELLS // 6) for i, nb in enumerate(notebooks)]
     killer = Killer(crowded, seed)
-    for thread in (*people, killer):
+    for thread in (*users, killer):
         thread.start()
-    for person in people:
-        person.join()
+    for user in users:
+        user.join()
     killer.over.set()
     killer.join()
-    ran = sum((person.ran for person in people), Counter())
+    ran = sum((user.ran for user in users), Counter())
     print(f"seed {seed}: {dict(ran)} cells, {killer.kills} kills")  # noqa: T201 - for long runs by hand
-    assert [one for person in people for one in person.broken] == []
+    assert [one for user in users for one in user.broken] == []
     assert ran["borrows"] > 0
     assert killer.kills > 0
-    assert "killed" not in [kind for nb in notebooks for kind in nb.kinds()], "nobody was restarted"
+    assert "killed" not in [kind for nb in notebooks for kind in nb.kinds()], (
+        "no kernel was restarted"
+    )

@@ -1,6 +1,4 @@
-"""What an operator sees of two notebooks that share one GPU: metrics, usage, audit log and the logs
-of the processes, all of them real.
-"""
+"""What an operator sees of two notebooks that share one GPU: metrics, usage, audit log and logs."""
 
 from __future__ import annotations
 
@@ -19,21 +17,21 @@ GIB = 1 << 30
 
 
 def metrics(server: Server) -> dict[str, float]:
-    """Series as they are written, and their values."""
+    """Series and their values."""
     with urllib.request.urlopen(
         f"http://127.0.0.1:{server.scheduler_port}/metrics", timeout=20
     ) as answer:
         families = text_string_to_metric_families(answer.read().decode())
-    return {
-        f"{sample.name.removeprefix('gpushare_')}{{{','.join(f'{k}={v}' for k, v in sorted(sample.labels.items()))}}}".removesuffix(
-            "{}"
-        ): sample.value
-        for family in families
-        for sample in family.samples
-    }
+    found = {}
+    for family in families:
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            name = sample.name.removeprefix("gpushare_")
+            found[f"{name}{{{labels}}}" if labels else name] = sample.value
+    return found
 
 
-def say(server: Server, *words: str) -> str:
+def gpushare(server: Server, *words: str) -> str:
     env = server.env | {"GPUSHARE_STATE": str(server.state)}
     done = subprocess.run(
         [sys.executable, "-m", "jupyter_gpushare.cli", *words],
@@ -47,8 +45,8 @@ def say(server: Server, *words: str) -> str:
     return done.stdout
 
 
-def test_an_operator_sees_who_borrowed_waited_and_was_suspended(world):
-    server = world(remote=True, gpus=1)
+def test_an_operator_sees_who_borrowed_waited_and_was_suspended(start_server):
+    server = start_server(remote=True, gpus=1)
     first, second = server.notebook("half", "first.ipynb"), server.notebook("half", "second.ipynb")
     for notebook in (first, second):
         notebook.until("attached")
@@ -76,32 +74,34 @@ def test_an_operator_sees_who_borrowed_waited_and_was_suspended(world):
     assert now["reclaims_total{rung=killed}"] == 0
     assert now["workloads{pool=default,reason=,state=running}"] == 2
     assert now["queue_allocated{kind=project,pool=default,queue=vision,resource=gpu}"] == 1
-    (node,) = json.loads(say(server, "nodes", "--json"))["nodes"]
+    (node,) = json.loads(gpushare(server, "nodes", "--json"))["nodes"]
     assert now[f"node_ready{{node={node['name']},reason=}}"] == 1
     assert {f"agent_tier{{node={node['name']},tier={tier}}}" for tier in node["tiers"]} <= set(now)
     eventually(
-        lambda: len(json.loads(say(server, "usage", "--by", "notebook", "--json"))["usage"]) == 2,
-        "both are in the accounts",
+        lambda: (
+            len(json.loads(gpushare(server, "usage", "--by", "notebook", "--json"))["usage"]) == 2
+        ),
+        "both have usage",
     )
 
-    say(server, "cordon", node["name"])
+    gpushare(server, "cordon", node["name"])
     eventually(
         lambda: (
             metrics(server).get(f"node_ready{{node={node['name']},reason=scheduling disabled}}")
             == 0
         ),
-        "not ready, and why",
+        "not ready, with the reason",
     )
-    say(server, "drain", node["name"], "--timeout", "60")
+    gpushare(server, "drain", node["name"], "--timeout", "60")
     eventually(
         lambda: metrics(server)["evictions_total{action=drain}"] == 2, "evictions are counted"
     )
-    said = say(server, "audit", "--csv", "--columns", "action,object,detail")
-    assert said.count("evict,") == 2
-    assert f"drain,node {node['name']}" in said
+    audit = gpushare(server, "audit", "--csv", "--columns", "action,object,detail")
+    assert audit.count("evict,") == 2
+    assert f"drain,node {node['name']}" in audit
     first.shut_down()
     second.shut_down()
     eventually(
         lambda: "workloads{pool=default,reason=,state=running}" not in metrics(server),
-        "nobody runs",
+        "nothing runs",
     )

@@ -1,6 +1,4 @@
-"""Real GPUs, as far as a machine without one can show: the driver is played, everything else is the
-product.
-"""
+"""Real GPUs on a machine without any: the driver is fake, everything else is the product."""
 
 from __future__ import annotations
 
@@ -12,26 +10,31 @@ import pytest
 
 from node_agent.devices.base.model import TIERS
 from tests.fake_driver.fake_gpu_machine import GIB, FakeGpuMachine, Faults
-from tests.story.fake_driver_server import GPU, PlayedServer
+from tests.story.fake_driver_server import GPU, FakeDriverServer
 from tests.story.jupyter_process import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 SMALL = 8 * GIB
 CONTEXT = 256
 WRITE = GPU + "p = g.alloc({size})\ng.write(p, b'{text}')\nprint(g.uuid())"
-GROW = "import os, time\np = g.alloc({size})\nopen({flag!r}, 'w').close()\nwhile os.path.exists({flag!r}): time.sleep(0.05)"
+GROW = """
+import os, time
+p = g.alloc({size})
+open({flag!r}, 'w').close()
+while os.path.exists({flag!r}): time.sleep(0.05)
+"""
 READ = "print(g.read(p, {length}).decode(), g.uuid())"
 
 
 @pytest.fixture
-def played(tmp_path_factory):
-    """Makes worlds with a played driver; each ends with its test, and shows its logs when the test
+def fake_gpu_server(tmp_path_factory):
+    """Starts servers with a fake driver; they stop with the test, and print their logs when it
     failed.
     """
     made = []
 
-    def make(**options) -> PlayedServer:
-        server = PlayedServer(tmp_path_factory.mktemp("g"), **{"memory": SMALL, **options})
+    def make(**options) -> FakeDriverServer:
+        server = FakeDriverServer(tmp_path_factory.mktemp("g"), **{"memory": SMALL, **options})
         made.append(server)
         return server.start()
 
@@ -42,17 +45,17 @@ def played(tmp_path_factory):
 
 
 def write(notebook, gib, text):
-    """Allocate and fill, as a plain script does on `cuda:0`; the GPU that it landed on."""
+    """Allocate and fill on `cuda:0`, like a plain script; returns its GPU."""
     return notebook.ok(WRITE.format(size=int(gib * GIB), text=text)).strip().splitlines()[-1]
 
 
 def read(notebook, text):
-    """What is there now, and where."""
+    """Content of the memory, and its GPU."""
     return notebook.ok(READ.format(length=len(text))).strip().splitlines()[-1].split()
 
 
-def on(machine):
-    """The environment of a shell on that machine."""
+def environment_on(machine):
+    """Environment of a shell on that machine."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -72,26 +75,25 @@ def gpushare(env, *args):
     )
 
 
-def test_plain_scripts_land_on_their_own_gpus_and_what_is_there_is_shown(played):
-    server = played(gpus=2)
+def test_plain_scripts_use_their_own_gpus_and_memory_of_all_processes_is_shown(fake_gpu_server):
+    server = fake_gpu_server(gpus=2)
     assert not server.status()["simulated"]
     a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
     gpus = write(a, 2, "of-a"), write(b, 1, "of-b")
-    assert set(gpus) == set(server.machine.uuids), "one on each, though planned together"
+    assert set(gpus) == set(server.machine.uuids), "one on each GPU, though planned together"
     assert (a.view["gpu_uuid"], b.view["gpu_uuid"]) == gpus
-    eventually(
-        lambda: a.view["memory_mib"]["used"] == 2048 + CONTEXT,
-        "what it holds, its context included",
-    )
+    eventually(lambda: a.view["memory_mib"]["used"] == 2048 + CONTEXT, "its memory and context")
 
-    stranger = server.machine.worker()
-    stranger.do("alloc", 0, GIB)
-    eventually(lambda: server.devices()[0]["foreign_processes"] == 1, "the stranger is counted")
+    other = server.machine.worker()
+    other.do("alloc", 0, GIB)
+    eventually(
+        lambda: server.devices()[0]["foreign_processes"] == 1, "the other process is counted"
+    )
     node = server.rest("GET", "gpushare/api/nodes")["nodes"][0]
     assert node["driver"] == "580.65.06"
     assert [device["foreign_mib"] for device in node["devices"]] == [1024 + CONTEXT, 0]
     assert [device["model"] for device in node["devices"]] == [server.machine.model] * 2
-    assert stranger.is_alive()
+    assert other.is_alive()
 
     shown = gpushare(
         server.env | {"GPUSHARE_STATE": str(server.state)},
@@ -107,11 +109,10 @@ def test_plain_scripts_land_on_their_own_gpus_and_what_is_there_is_shown(played)
         "1,0,0,1,ok",
     ], shown.stderr
 
-    alone = (a, b)[
-        gpus.index(server.machine.uuids[1])
-    ]  # on its GPU: an error there can only have been its own
+    # The only notebook on its GPU: errors there are its own.
+    alone = (a, b)[gpus.index(server.machine.uuids[1])]
     server.machine.event(1, 8, 43)
-    eventually(lambda: "fault" in alone.kinds(), "its error is told")
+    eventually(lambda: "fault" in alone.kinds(), "its error is reported")
     assert server.devices()[1]["healthy"]
     server.machine.event(1, 8, 79)
     device = eventually(
@@ -120,28 +121,26 @@ def test_plain_scripts_land_on_their_own_gpus_and_what_is_there_is_shown(played)
     assert "fallen off the bus" in device["health"]
 
 
-def crowded(played, driver):
-    """A and B on a GPU each, and C that wants a whole one and has it: A, which had to leave, B,
-    which stayed, and C.
-    """
-    server = played(gpus=2, driver=driver)
+def crowded(fake_gpu_server, driver):
+    """A and B on one GPU each, and C with a whole one. Returns A, which had to move, B and C."""
+    server = fake_gpu_server(gpus=2, driver=driver)
     eventually(
         lambda: not any("tested" in why for why in server.status()["tier_problems"].values()),
-        "the self-test is through",
+        "the self-test is done",
     )
     a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
     gpus = {write(a, 1, "of-a"): a, write(b, 2, "of-b"): b}
     assert set(gpus) == set(server.machine.uuids)
-    eventually(lambda: all(one.view["memory_mib"]["used"] for one in (a, b)), "both are seen")
+    eventually(lambda: all(one.view["memory_mib"]["used"] for one in (a, b)), "both are measured")
     c = server.notebook("whole", "c.ipynb")
     taken = write(c, 7, "of-c")
     moved = gpus.pop(taken)
-    assert moved is a, "the fewest bytes move"
+    assert moved is a, "the smaller one moves"
     return a, b, c
 
 
-def test_a_whole_gpu_lands_and_a_notebook_moves_to_the_other_with_every_byte(played):
-    a, b, c = crowded(played, 580)
+def test_a_notebook_moves_to_the_other_gpu_with_all_its_memory(fake_gpu_server):
+    a, b, c = crowded(fake_gpu_server, 580)
     pid = a.pid
     assert read(a, "of-a") == ["of-a", b.view["gpu_uuid"]]
     assert (a.pid, a.view["gpu_uuid"]) == (pid, b.view["gpu_uuid"])
@@ -150,14 +149,14 @@ def test_a_whole_gpu_lands_and_a_notebook_moves_to_the_other_with_every_byte(pla
     assert "killed" not in a.kinds() + b.kinds() + c.kinds()
 
 
-def test_where_memory_cannot_move_its_owner_is_warned_and_started_anew_there(played):
-    a, b, _ = crowded(played, 570)
+def test_where_memory_cannot_move_the_notebook_is_warned_and_restarted(fake_gpu_server):
+    a, b, _ = crowded(fake_gpu_server, 570)
     kinds = a.kinds()
     assert kinds.index("notice") < kinds.index("killed")
     notices = [event["message"] for event in a.view["events"] if event["kind"] == "notice"]
     assert any("cannot move GPU memory" in text for text in notices)
     assert not any("saved" in text and "cannot be saved" not in text for text in notices), (
-        "nobody is promised what cannot be kept"
+        "no notice promises that memory is saved"
     )
     assert any(
         "cannot move GPU memory" in event["message"]
@@ -171,72 +170,74 @@ def test_where_memory_cannot_move_its_owner_is_warned_and_started_anew_there(pla
     assert "killed" not in b.kinds()
 
 
-def test_what_strangers_hold_is_waited_for_and_never_taken(played):
-    server = played(gpus=1)
-    stranger = server.machine.worker()
-    stranger.do("alloc", 0, 6 * GIB)
-    eventually(lambda: server.devices()[0]["foreign_mib"], "the stranger is seen")
+def test_memory_of_other_processes_is_awaited_and_never_reclaimed(fake_gpu_server):
+    server = fake_gpu_server(gpus=1)
+    other = server.machine.worker()
+    other.do("alloc", 0, 6 * GIB)
+    eventually(lambda: server.devices()[0]["foreign_mib"], "the other process is measured")
     a = server.notebook("half", "a.ipynb")
     cell = a.submit(WRITE.format(size=3 * GIB, text="of-a"))
     eventually(
         lambda: "Other processes use 6.2" in (a.view["cell_waits"] or ""),
-        "its cell waits, and says for what",
+        "its cell waits, with the reason",
     )
-    assert stranger.is_alive()
-    stranger.kill()
+    assert other.is_alive()
+    other.kill()
     assert a.collect(cell).ok
 
 
-def test_a_cell_starts_on_what_the_gpu_holds_at_that_moment(played, tmp_path):
-    """The last look may be a second old, and a neighbour who computes may have taken all the memory
+def test_a_cell_starts_by_a_current_reading_of_the_gpu(fake_gpu_server, tmp_path):
+    """The last reading may be a second old, and a busy neighbour may have allocated all memory
     since.
     """
-    server = played(gpus=1)
-    eventually(lambda: "suspend" in server.status()["tiers"], "the self-test is through")
+    server = fake_gpu_server(gpus=1)
+    eventually(lambda: "suspend" in server.status()["tiers"], "the self-test is done")
     a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
     a.ok(GPU)
     b.ok("1")
     grown = tmp_path / "grown"
     busy = a.submit(GROW.format(size=6 * GIB, flag=str(grown)))
-    eventually(grown.exists, "it took the memory")
-    assert write(b, 3, "of-b"), "it did not meet an out-of-memory error inside its share"
+    eventually(grown.exists, "it has allocated the memory")
+    assert write(b, 3, "of-b"), "no out-of-memory error within its share"
     assert "notice" in a.kinds()
     grown.unlink()
     assert a.collect(busy).ok
 
 
-def test_while_the_driver_hangs_nobody_is_let_go_into_memory_that_a_neighbour_may_have_taken(
-    played,
-):
-    server = played(gpus=1)
-    eventually(lambda: "suspend" in server.status()["tiers"], "the self-test is through")
+def test_while_the_driver_hangs_no_cell_starts_on_memory_that_a_neighbour_may_use(fake_gpu_server):
+    server = fake_gpu_server(gpus=1)
+    eventually(lambda: "suspend" in server.status()["tiers"], "the self-test is done")
     a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
     a.ok(GPU + "g.alloc(1 << 30)")
     b.ok("1")
-    eventually(lambda: a.view["memory_mib"]["used"], "it is seen")
+    eventually(lambda: a.view["memory_mib"]["used"], "it is measured")
     fault = server.machine.fault("nvmlDeviceGetMemoryInfo_v2", Faults.HANG, times=-1)
     eventually(lambda: server.machine.hits(fault), "the driver hangs")
     a.ok("p = g.alloc(6 << 30)")
     cell = b.submit(WRITE.format(size=3 * GIB, text="of-b"))
     b.until_shown(cell, "does not answer")
-    assert a.ok("print('who has the share goes on')")
+    assert a.ok("print('continues')")
     server.machine.clear()
     assert b.collect(cell, 60).ok
     assert "killed" not in a.kinds()
 
 
-def test_a_kernel_without_a_share_has_no_gpu(played):
-    server = played(gpus=1)
+def test_a_kernel_without_a_share_has_no_gpu(fake_gpu_server):
+    server = fake_gpu_server(gpus=1)
     plain = server.notebook("plain", "p.ipynb")
     assert "error 100" in plain.run(GPU).text, "CUDA sees no device"
     assert server.machine.used(0) == 0
 
 
 @pytest.mark.parametrize("driver", [535, 550, 570, 580, 615])
-def test_the_command_line_says_what_a_driver_lacks(driver):
+def test_the_self_test_reports_what_a_driver_lacks(driver):
     with FakeGpuMachine(gpus=2, driver=driver, memory=SMALL) as machine:
         done = gpushare(
-            on(machine), "agent", "--self-test", "--state-dir", str(machine.folder / "state")
+            environment_on(machine),
+            "agent",
+            "--self-test",
+            "--state-dir",
+            str(machine.folder / "state"),
         )
     assert done.returncode == 0, done.stderr
     lines = {
@@ -248,15 +249,17 @@ def test_the_command_line_says_what_a_driver_lacks(driver):
     has = {tier for tier, line in lines.items() if line.split()[1] == "yes"}
     assert {"observe", "cooperate"} <= has
     assert ("suspend" in has, "relocate" in has) == (driver >= 570, driver >= 580)
-    assert ("came with driver 615" in done.stdout) == (driver < 615)
+    assert ("require driver 615" in done.stdout) == (driver < 615)
 
 
-def test_a_broken_driver_stops_the_agent_with_one_line_and_is_the_answer_of_the_self_test():
+def test_a_broken_driver_stops_the_agent_with_one_line_and_is_reported_by_the_self_test():
     with FakeGpuMachine(gpus=1) as machine:
         machine.fault("nvmlInitWithFlags", Faults.FAIL, 18, times=-1)
         state = ("--state-dir", str(machine.folder / "state"))
-        tested = gpushare(on(machine), "agent", "--self-test", *state)
-        done = gpushare(on(machine), "agent", "--scheduler", "http://127.0.0.1:1", *state)
+        tested = gpushare(environment_on(machine), "agent", "--self-test", *state)
+        done = gpushare(
+            environment_on(machine), "agent", "--scheduler", "http://127.0.0.1:1", *state
+        )
     assert (tested.returncode, "restart the machine" in tested.stdout) == (0, True), tested.stderr
     assert done.returncode != 0
     assert done.stderr.startswith("error: ")
@@ -264,23 +267,21 @@ def test_a_broken_driver_stops_the_agent_with_one_line_and_is_the_answer_of_the_
     assert "restart the machine" in done.stderr
 
 
-def test_a_driver_that_hangs_is_named_kernels_start_without_a_gpu_and_all_is_well_when_it_answers(
-    tmp_path,
-):
-    server = PlayedServer(tmp_path / "g", gpus=1)
+def test_while_the_driver_hangs_kernels_start_without_a_gpu_and_attach_when_it_answers(tmp_path):
+    server = FakeDriverServer(tmp_path / "g", gpus=1)
     try:
         server.machine.fault("nvmlInitWithFlags", Faults.HANG, times=-1)
         server.start_jupyter()
         agent = eventually(
             lambda: "nvmlInit" in ((agent := server.status()["agent"])["problem"] or "") and agent,
-            "it says what hangs",
+            "the hanging call is named",
             60,
         )
         assert "has not returned since" in agent["problem"]
         nb = server.notebook("half", "a.ipynb")
         assert nb.ok("%gpu")
         server.machine.clear()
-        eventually(lambda: server.status()["agent"]["reachable"], "the agent is here", 60)
+        eventually(lambda: server.status()["agent"]["reachable"], "the agent is reachable", 60)
         nb.until("attached", within=60)
         assert server.status()["agent"]["problem"] is None
         nb.shut_down()
@@ -289,14 +290,14 @@ def test_a_driver_that_hangs_is_named_kernels_start_without_a_gpu_and_all_is_wel
         sys.stdout.write(server.logs())
 
 
-def test_a_server_on_a_machine_with_a_broken_driver_says_so(tmp_path):
-    server = PlayedServer(tmp_path / "g", gpus=1)
+def test_a_server_reports_a_broken_driver(tmp_path):
+    server = FakeDriverServer(tmp_path / "g", gpus=1)
     try:
         server.machine.fault("nvmlInitWithFlags", Faults.FAIL, 9, times=-1)
         server.start_jupyter()
         eventually(
             lambda: "modprobe nvidia" in (server.status()["scheduler"]["problem"] or ""),
-            "it says why",
+            "the problem",
             60,
         )
         assert server.notebook("plain", "p.ipynb").ok("print(1 + 1)").strip() == "2"
@@ -305,8 +306,8 @@ def test_a_server_on_a_machine_with_a_broken_driver_says_so(tmp_path):
         sys.stdout.write(server.logs())
 
 
-def test_an_unhealthy_gpu_gets_nobody(played):
-    server = played(gpus=2)
+def test_nothing_is_placed_on_an_unhealthy_gpu(fake_gpu_server):
+    server = fake_gpu_server(gpus=2)
     server.machine.event(1, 8, 48)
     eventually(lambda: not server.devices()[1]["healthy"], "the GPU is unhealthy")
     notebooks = [server.notebook("half", name) for name in ("a.ipynb", "b.ipynb")]
@@ -314,6 +315,6 @@ def test_an_unhealthy_gpu_gets_nobody(played):
     waits = server.notebook("half", "c.ipynb")
     waits.until("pending")
     assert {one.view["gpu_uuid"] for one in notebooks} == {server.machine.uuids[0]}, (
-        "idle ones are not moved there"
+        "idle kernels are not moved there"
     )
     assert server.rest("GET", "gpushare/api/nodes")["nodes"][0]["status"] == "Ready"

@@ -1,5 +1,5 @@
-"""The last rung: a kernel that cannot be suspended is told, relaunched by Jupyter's own restart,
-and told again what was lost.
+"""The last step of reclaiming: a kernel that cannot be suspended gets a notice, is restarted by
+Jupyter, and gets a message about what was lost.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ FILL = "from jupyter_gpushare import simgpu\nb = simgpu.alloc('70GiB')\nb.fill(3
 
 
 def until_it_answers(notebook):
-    """The same websocket reaches the new process; what Jupyter's own sockets lose while they
-    connect anew is asked again, as a page does.
+    """The same websocket reaches the new process; requests that Jupyter's sockets lose while they
+    reconnect are repeated, like a page does.
     """
 
     def answers() -> bool:
@@ -36,21 +36,21 @@ def until_it_answers(notebook):
     eventually(answers, "the new process answers")
 
 
-def test_a_kernel_that_cannot_be_suspended_is_relaunched_and_goes_on(world):
-    server = world()
+def test_a_kernel_that_cannot_be_suspended_is_restarted(start_server):
+    server = start_server()
     SimNode(server.state / "simgpu.sqlite").fault("unsupported")
     a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
     for n in (a, b):
         n.ok(FILL)
     pids, generations = {n: n.pid for n in (a, b)}, {n: n.view["generation"] for n in (a, b)}
-    cells = {n: n.submit("print('begun', flush=True)\nsimgpu.busy(40)") for n in (a, b)}
+    cells = {n: n.submit("print('started', flush=True)\nsimgpu.busy(40)") for n in (a, b)}
     for n, cell in cells.items():
-        n.until_shown(cell, "begun")
+        n.until_shown(cell, "started")
     c = server.notebook("whole", "c.ipynb")
     waiting = c.submit("from jupyter_gpushare import simgpu; print(simgpu.device_uuid())")
 
-    # the one that has to go: a notice first, then its cell ends with one clear error, then the same
-    # page talks to a new process
+    # Its notice comes first, then its cell ends with one clear error, then the same page is
+    # connected to a new process.
     victim = eventually(
         lambda: next((n for n in (a, b) if "killed" in n.kinds()), None), "one is killed", 60
     )

@@ -1,8 +1,8 @@
-"""The story on a real GPU as far as software can tell: real servers, a real agent process on pynvml
-and the CUDA driver's library (played), notebooks that compute with PyTorch (a stand-in with its
-allocator's rules). A bursts, B arrives, and nobody loses a byte that could be kept.
+"""Two notebooks share a GPU with a fake driver: real servers, a real agent with pynvml and the fake
+CUDA library, and a replacement of PyTorch with the rules of its allocator. A bursts, B starts, and
+no memory is lost that could be saved.
 
-The GPU is small: what is saved has to fit into the memory of the machine that runs this.
+The GPU is small, because saved memory must fit into the memory of the test machine.
 """
 
 from __future__ import annotations
@@ -16,20 +16,36 @@ import pytest
 
 from tests.agent.test_cgroups import real_subtree
 from tests.fake_driver.fake_gpu_machine import GIB, MIB, ROOT
-from tests.story.fake_driver_server import PlayedServer
+from tests.story.fake_driver_server import FakeDriverServer
 from tests.story.jupyter_process import Notebook, eventually, processes_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 BURST = "import torch\nx = torch.full(3 << 30, 7)"
 SHARE = "import torch\ny = torch.full(1 << 30, 9)"
-BUSY = "import time, pathlib\nprint('begun', flush=True)\nwhile not pathlib.Path('{stop}').exists(): torch.cuda.synchronize(); time.sleep(0.02)\nprint(x.values())"
-GROWS = "import time\nprint('begun', flush=True)\nwhile torch.cuda.get_per_process_memory_fraction() > 0.6: time.sleep(0.02)\nz = torch.full(512 << 20, 1)"
-GREEDY = "from tests.fake_driver.driver import CudaError, Gpu\ntry:\n    Gpu().alloc(3 << 30)\nexcept CudaError as error:\n    print(error.code)"
+BUSY = """
+import time, pathlib
+print('started', flush=True)
+while not pathlib.Path('{stop}').exists(): torch.cuda.synchronize(); time.sleep(0.02)
+print(x.values())
+"""
+GROWS = """
+import time
+print('started', flush=True)
+while torch.cuda.get_per_process_memory_fraction() > 0.6: time.sleep(0.02)
+z = torch.full(512 << 20, 1)
+"""
+GREEDY = """
+from tests.fake_driver.driver import CudaError, Gpu
+try:
+    Gpu().alloc(3 << 30)
+except CudaError as error:
+    print(error.code)
+"""
 
 
-class Shared(PlayedServer):
-    """Notebooks find the stand-ins; kernels get cgroups below `cgroup`."""
+class Shared(FakeDriverServer):
+    """Notebooks use the replacements of frameworks; kernels get cgroups below `cgroup`."""
 
     def __init__(self, folder: Path, *, cgroup: Path | None = None, **machine) -> None:
         self.cgroup = cgroup
@@ -53,7 +69,7 @@ class Shared(PlayedServer):
         eventually(lambda: tuple(self.status()["tiers"]) == expected, f"tiers {expected}", 60)
 
     def end_processes(self) -> None:
-        """Before the cgroups that they live in."""
+        """Must happen before their cgroups are removed."""
         for name in ("jupyter", "agent", "scheduler"):
             self.processes[name].terminate()
             self.processes[name].wait(30)
@@ -68,7 +84,7 @@ class Shared(PlayedServer):
 
 @pytest.fixture
 def shared(tmp_path_factory):
-    """Starts a machine; ends with its test, and shows its logs when it failed."""
+    """Starts a machine that stops with the test, and prints its logs when it failed."""
     made: list[Shared] = []
 
     def start(**options) -> Shared:
@@ -83,40 +99,40 @@ def shared(tmp_path_factory):
 
 
 def last(shown: str) -> str:
-    """The last line: what is above it tells of waiting."""
+    """The last line; those above are about waiting."""
     return shown.strip().splitlines()[-1]
 
 
-def test_driver_580_an_idle_burster_is_saved_the_owner_runs_and_both_keep_their_values(shared):
+def test_driver_580_an_idle_burst_is_saved_for_the_owner_and_both_keep_their_values(shared):
     server = shared(driver=580)
     server.tiers("observe", "cooperate", "suspend")
     assert "no two GPUs" in server.status()["tier_problems"]["relocate"]
     a, b = server.half("a"), server.half("b")
     a.ok(BURST)
-    eventually(lambda: a.view["memory_mib"]["borrowed"] > 1000, "a is shown as borrowing")
+    eventually(lambda: a.view["memory_mib"]["borrowed"] > 1000, "a borrows")
     b.ok(SHARE)
     assert a.view["state"] == "suspended"
     assert server.machine.state(a.pid) == "checkpointed"
     assert last(a.ok("print(x.values())")) == "{7}"
     assert last(b.ok("print(y.values())")) == "{9}"
     assert "killed" not in a.kinds() + b.kinds()
-    assert "notice" not in a.kinds(), "an idle one is not bothered"
+    assert "notice" not in a.kinds(), "an idle kernel gets no notice"
     a.shut_down()
     b.shut_down()
     server.nothing_is_left()
-    eventually(lambda: server.machine.used(0) == 0, "the GPU is empty")
+    eventually(lambda: server.machine.used(0) == 0, "the GPU is free")
 
 
-def test_driver_580_a_busy_burster_is_told_stands_still_and_goes_on(shared):
+def test_driver_580_a_busy_burst_gets_a_notice_is_suspended_and_continues(shared):
     server = shared(driver=580)
     server.tiers("observe", "cooperate", "suspend")
     a, b = server.half("a"), server.half("b")
     a.ok(BURST)
     stop = server.folder / "stop"
     running = a.submit(BUSY.format(stop=stop))
-    a.until_shown(running, "begun")
+    a.until_shown(running, "started")
     waiting = b.submit(SHARE)
-    a.until_shown(running, "taken back")
+    a.until_shown(running, "will be reclaimed")
     assert b.collect(waiting).ok
     kinds = a.kinds()
     assert kinds.index("notice") < kinds.index("suspended")
@@ -127,40 +143,36 @@ def test_driver_580_a_busy_burster_is_told_stands_still_and_goes_on(shared):
     assert "{7}" in done.text
 
 
-def test_driver_550_nothing_can_be_saved_the_burster_is_told_capped_restarted_and_told_what_it_lost(
-    shared,
-):
+def test_driver_550_a_burst_gets_a_notice_and_a_lower_cap_and_is_restarted(shared):
     server = shared(driver=550)
     server.tiers("observe", "cooperate")
     assert "570" in server.status()["tier_problems"]["suspend"]
     a, b = server.half("a"), server.half("b")
     a.ok(BURST)
     running = a.submit(GROWS)
-    a.until_shown(running, "begun")
+    a.until_shown(running, "started")
     waiting = b.submit(SHARE)
-    eventually(lambda: "notice" in a.kinds(), "a is told")
-    assert "is lost" in next(
+    eventually(lambda: "notice" in a.kinds(), "the notice")
+    assert "will be lost" in next(
         event["message"] for event in a.view["events"] if event["kind"] == "notice"
     )
     assert a.collect(running).ename == "OutOfMemoryError", (
-        "its cap was lowered at once: the framework says so, and the kernel lives"
+        "its cap was lowered at once: an error of the framework, and the kernel survives"
     )
     assert "killed" not in a.kinds()
     assert b.collect(waiting, 60).ok
     assert "killed" in a.kinds()
     a.until("attached")
     a.connect()
-    told = a.run("print('x' in globals())", 60)
-    assert "False" in told.text
-    assert "GiB" in told.text, "what was lost, and why"
+    output = a.run("print('x' in globals())", 60)
+    assert "False" in output.text
+    assert "GiB" in output.text, "what was lost"
     a.ok("import torch\nx = torch.full(1 << 30, 5)")
     assert last(a.ok("print(x.values())")) == "{5}"
     assert last(b.ok("print(y.values())")) == "{9}"
 
 
-def test_a_cell_that_asks_for_more_than_there_is_fails_with_pytorchs_own_error_and_the_kernel_lives(
-    shared,
-):
+def test_a_cell_that_allocates_too_much_fails_with_the_error_of_pytorch(shared):
     server = shared(driver=580)
     a = server.half("a")
     result = a.run("import torch\nx = torch.full(3 << 30, 1); y = torch.full(1 << 30, 1)")
@@ -168,11 +180,11 @@ def test_a_cell_that_asks_for_more_than_there_is_fails_with_pytorchs_own_error_a
     assert a.ok("del x; x = torch.full(1 << 30, 3); print(x.values())").split()[-1] == "{3}"
 
 
-def test_driver_615_the_driver_itself_holds_everybody_to_the_cap(shared):
+def test_driver_615_enforces_the_cap(shared):
     subtree = real_subtree()
     if subtree is None:
         pytest.skip(
-            "this machine lets nobody make cgroups; tests/agent/test_limits.py tries the limits themselves"
+            "cgroups cannot be created on this machine; tests/agent/test_limits.py tests limits"
         )
     server = shared(driver=615, cgroup=subtree)
     try:
@@ -189,21 +201,22 @@ def test_driver_615_the_driver_itself_holds_everybody_to_the_cap(shared):
                 (server.machine.limits(leaf, 0) or (0, 0))[0]
                 == a.view["memory_mib"]["guaranteed"] << 20
             ),
-            "soft is the share",
+            "the soft limit is the share",
         )
         b.ok(SHARE)
         assert last(a.ok("print(x.values())")) == "{7}"
         a.shut_down()
         b.shut_down()
-        # What a framework's cap cannot stop, the driver does: another library, in a kernel with a
-        # limit below the whole GPU.
+        # The driver also stops a library without a cap, in a kernel with a limit below the GPU.
         limited = server.notebook("limited", "limited.ipynb")
         limited.until("attached")
         assert limited.ok(GREEDY).strip() == "2"
         limited.shut_down()
         server.nothing_is_left()
-        eventually(lambda: not list((subtree / "gpushare").glob("*-*.*")), "the cgroups are gone")
-        assert server.machine.limits(leaf, 0) == (0, 2**64 - 1), "zeroed before"
+        eventually(
+            lambda: not list((subtree / "gpushare").glob("*-*.*")), "the cgroups are removed"
+        )
+        assert server.machine.limits(leaf, 0) == (0, 2**64 - 1), "reset before"
         assert server.machine.used(0) == 0
     finally:
         server.end_processes()

@@ -1,6 +1,4 @@
-"""A Jupyter server whose scheduler listens on a unix socket: nobody has a token, and everything
-works.
-"""
+"""A Jupyter server with a scheduler on a unix socket works without tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 class SocketServer(Server):
-    """Scheduler and agent are processes of their own, and the scheduler is on no network."""
+    """Separate processes for scheduler and agent; the scheduler has no TCP port."""
 
     @property
     def url(self) -> str:
@@ -60,7 +58,7 @@ class SocketServer(Server):
         )
 
 
-def test_a_notebook_gets_its_share_and_gives_it_back(tmp_path_factory: pytest.TempPathFactory):
+def test_a_notebook_gets_and_releases_its_share(tmp_path_factory: pytest.TempPathFactory):
     server = SocketServer(tmp_path_factory.mktemp("w"), remote=True)
     try:
         server.start()

@@ -1,4 +1,4 @@
-"""Two notebooks share a GPU and a third takes it: the whole path on one machine, with real servers,
+"""Two notebooks share a GPU and a third gets it: everything on one machine, with real servers,
 kernels and processes.
 """
 
@@ -10,13 +10,18 @@ from tests.story.jupyter_process import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 GIB = 1 << 30
-FILL = "from jupyter_gpushare import simgpu\nb = simgpu.alloc('70GiB')\nb.fill(3)\nprint(simgpu.device_uuid())"
+FILL = """
+from jupyter_gpushare import simgpu
+b = simgpu.alloc('70GiB')
+b.fill(3)
+print(simgpu.device_uuid())
+"""
 CHECK = f"print(b.sum() == 3 * 70 * {GIB}, simgpu.device_uuid())"
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["embedded", "remote"])
-def test_two_notebooks_share_a_gpu_and_a_third_takes_it(world, remote):
-    server = world(remote=remote)
+def test_two_notebooks_share_a_gpu_and_a_third_gets_it(start_server, remote):
+    server = start_server(remote=remote)
     assert server.status()["simulated"]
     a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
 
@@ -32,19 +37,21 @@ def test_two_notebooks_share_a_gpu_and_a_third_takes_it(world, remote):
     )
     assert "burst" in a.kinds()
 
-    # 2. a whole GPU lands; the GPU that moves the fewest bytes is evacuated; contents survive
+    # 2. a whole GPU is granted; the GPU with fewer bytes is evacuated; memory survives
     pids, generations = (a.pid, b.pid), (view_a["generation"], view_b["generation"])
     c = server.notebook("whole", "c.ipynb")
     gpu_c = c.ok(
-        "from jupyter_gpushare import simgpu\nbig = simgpu.alloc('80GiB')\nprint(simgpu.device_uuid())"
+        "from jupyter_gpushare import simgpu\n"
+        "big = simgpu.alloc('80GiB')\n"
+        "print(simgpu.device_uuid())"
     ).splitlines()[-1]
     views = [a.view, b.view]
     assert c.view["state"] == "attached"
     assert gpu_c in (gpu_a, gpu_b)
     moved, stayed = (a, b) if gpu_c == gpu_a else (b, a)
 
-    # 3. both halves on the other GPU: the moved one goes on with its state, one message each,
-    #    nobody died
+    # 3. both halves on the other GPU: the moved one keeps its state, one message each, no kernel
+    #    ended
     text = moved.ok(CHECK)
     assert text.splitlines()[-1] == f"True {gpu_b if moved is a else gpu_a}"
     assert "suspended" in moved.kinds()
@@ -69,12 +76,12 @@ def test_two_notebooks_share_a_gpu_and_a_third_takes_it(world, remote):
     server.nothing_is_left()
 
 
-def test_a_busy_borrower_has_notice_and_its_cell_runs_on(server, notebook):
+def test_a_busy_borrower_gets_a_notice_and_its_cell_continues(server, notebook):
     a, b = notebook("half"), notebook("half")
     a.ok(FILL)
     b.ok(FILL)
     cells = [n.submit("simgpu.busy(14); print('done', b.sum() > 0)") for n in (a, b)]
-    eventually(lambda: a.view["busy"] and b.view["busy"], "both compute")
+    eventually(lambda: a.view["busy"] and b.view["busy"], "both are busy")
     c = notebook("whole")
     waiting = c.submit("from jupyter_gpushare import simgpu; print(simgpu.device_uuid())")
     for n, cell in zip((a, b), cells, strict=True):

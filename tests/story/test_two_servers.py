@@ -1,4 +1,4 @@
-"""Two Jupyter servers of one person on one machine: the first runs scheduler and agent, the second
+"""Two Jupyter servers of one user on one machine: the first runs scheduler and agent, the second
 uses them, and takes over.
 """
 
@@ -16,7 +16,10 @@ from tests.tcp_delay import delays_small_packets
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
-HOLD = "from jupyter_gpushare import simgpu; a = simgpu.alloc('20GiB'); a.fill(7); print(simgpu.device_uuid())"
+HOLD = (
+    "from jupyter_gpushare import simgpu; a = simgpu.alloc('20GiB'); a.fill(7); "
+    "print(simgpu.device_uuid())"
+)
 
 
 @pytest.fixture
@@ -40,8 +43,10 @@ def test_the_second_shares_with_the_first_and_takes_over(two: tuple[Server, Serv
     assert b.ok(HOLD).strip() == uuid, "they share the only GPU"
     assert first.allocated() == second.allocated() == 1
     pid = b.pid
-    first.kill("jupyter")  # as the machine would
-    assert b.ok("print(a.sum() > 0)").strip().endswith("True")  # before it: that the agent is away
+    first.kill("jupyter")  # like an out-of-memory kill
+    assert (
+        b.ok("print(a.sum() > 0)").strip().endswith("True")
+    )  # after a line about the missing agent
     eventually(
         lambda: second.status()["scheduler"]["reachable"] and second.status()["agent"]["reachable"],
         "the second took over",
@@ -50,17 +55,16 @@ def test_the_second_shares_with_the_first_and_takes_over(two: tuple[Server, Serv
     assert b.pid == pid
     b.until("attached")
     c = second.notebook("half", "c.ipynb")
-    assert (
-        c.ok(HOLD).strip().endswith(uuid)
-    )  # before it: that it waits until the notebook of the server that is gone is found to be gone
+    # The lines before are about the wait for the notebook of the killed server to be removed.
+    assert c.ok(HOLD).strip().endswith(uuid)
     c.shut_down()
     b.shut_down()
     second.nothing_is_left(within=60)
 
 
-def test_what_a_page_is_told_is_not_kept_back(two: tuple[Server, Server]) -> None:
-    """Small frames leave at once, though the page has not answered the one before: else some come
-    40 ms late.
+def test_frames_for_a_page_are_not_delayed(two: tuple[Server, Server]) -> None:
+    """Small frames are sent at once, even before the previous one is acknowledged; otherwise some
+    are 40 ms late.
     """
     for server in two:
         page = websocket.create_connection(
@@ -73,11 +77,11 @@ def test_what_a_page_is_told_is_not_kept_back(two: tuple[Server, Server]) -> Non
             page.close()
 
 
-def test_the_second_ends_and_the_first_goes_on(two: tuple[Server, Server]) -> None:
+def test_the_first_continues_when_the_second_stops(two: tuple[Server, Server]) -> None:
     first, second = two
     a, b = first.notebook("half", "a.ipynb"), second.notebook("half", "b.ipynb")
     a.ok(HOLD)
     b.ok(HOLD)
     second.stop()
-    eventually(lambda: first.allocated() == 0.5, "what the second held is given back")
+    eventually(lambda: first.allocated() == 0.5, "shares of the second are released")
     assert a.ok("print(a.sum() > 0)").strip() == "True"

@@ -1,5 +1,5 @@
-"""Two real unix users with a Jupyter server each, one scheduler on a socket, one root agent: they
-share a GPU and nothing else.
+"""Two real unix users with a Jupyter server each, one scheduler on a socket, one agent of root:
+they share a GPU and nothing else.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def others_python() -> str | None:
-    """A Python of our version that every user may run: a virtual environment may lie on one in
-    root's home.
+    """A Python of our version that every user can run: that of a virtual environment may be in the
+    home of root.
     """
     version = f"python3.{sys.version_info.minor}"
     for found in (sys.executable, shutil.which(version, path="/usr/local/bin:/usr/bin")):
@@ -50,7 +50,7 @@ def can_be_run(program: str) -> bool:
 
 PYTHON = others_python()
 needs = pytest.mark.skipif(
-    os.getuid() != 0 or PYTHON is None, reason="needs root, and a Python that every user may run"
+    os.getuid() != 0 or PYTHON is None, reason="requires root, and a Python that every user can run"
 )
 
 
@@ -58,7 +58,7 @@ class Box:
     """The machine. `servers` and `names` are in the same order."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.doors = folder, folder / "doors"
+        self.folder, self.public = folder, folder / "public"
         self.names = [f"gs-{who}-{secrets.token_hex(2)}" for who in ("alice", "bob")]
         self.processes: list[subprocess.Popen] = []
         packages = os.pathsep.join([str(ROOT), *site.getsitepackages()])
@@ -72,7 +72,8 @@ class Box:
     def up(self) -> list[Rest]:
         policy, address = self.folder / "gpushare.yaml", f"unix://{self.folder}/scheduler.sock"
         policy.write_text(
-            f"projects: [{{name: lab, members: {json.dumps(self.names)}, pools: {{default: {{gpu: {{quota: 1}}}}}}}}]\n"
+            f"projects: [{{name: lab, members: {json.dumps(self.names)}, "
+            "pools: {default: {gpu: {quota: 1}}}}]\n"
         )
         cli = (sys.executable, "-m", "jupyter_gpushare.cli")
         self._start(
@@ -92,7 +93,7 @@ class Box:
             "--state-dir",
             f"{self.folder}/a",
             "--socket",
-            f"{self.doors}/agent.sock",
+            f"{self.public}/agent.sock",
             "--scheduler",
             address,
         )
@@ -109,7 +110,7 @@ class Box:
                 "reachable",
                 90,
             )
-            eventually(lambda: len(server.devices()) == 1, "the node is known")  # noqa: B023 - asked at once
+            eventually(lambda: len(server.devices()) == 1, "the node is known")  # noqa: B023 - called at once
         return servers
 
     def _jupyter(self, name: str, address: str) -> Rest:
@@ -137,7 +138,7 @@ class Box:
             "IdentityProvider": {"token": TOKEN},
             "GpuShareExtension": {
                 "scheduler_url": address,
-                "agent_socket": f"{self.doors}/agent.sock",
+                "agent_socket": f"{self.public}/agent.sock",
             },
         }
         (home / "config/jupyter_server_config.json").write_text(json.dumps(config))
@@ -179,7 +180,7 @@ class Box:
         self.processes.append(made)
 
     def down(self) -> None:
-        for process in reversed(self.processes):  # the servers first: they end their kernels
+        for process in reversed(self.processes):  # the servers first, to end their kernels
             process.terminate()
             try:
                 process.wait(20)
@@ -198,20 +199,19 @@ class Box:
 
 @pytest.fixture
 def box() -> Iterator[Box]:
-    with tempfile.TemporaryDirectory(
-        prefix="gpushare-box-"
-    ) as folder:  # pytest's own are their owner's alone
+    # Directories of pytest are accessible to their owner only.
+    with tempfile.TemporaryDirectory(prefix="gpushare-box-") as folder:
         Path(folder).chmod(0o755)
         made = Box(Path(folder))
         try:
             yield made
         finally:
             made.down()
-            sys.stdout.write(made.logs())  # pytest shows it when something failed
+            sys.stdout.write(made.logs())  # shown when a test fails
 
 
 @needs
-def test_two_people_of_one_box_share_its_gpu(box: Box):
+def test_two_users_of_one_machine_share_its_gpu(box: Box):
     hers, his = box.up()
     alice, bob = Notebook(hers, "half", "alice.ipynb"), Notebook(his, "half", "bob.ipynb")
     alice.until("attached")
@@ -226,14 +226,14 @@ def test_two_people_of_one_box_share_its_gpu(box: Box):
     assert alice.ok("print(b.sum() / b.nbytes)").strip().endswith("3.0")
     for server, own, other in ((hers, alice, bob), (his, bob, alice)):
         assert [kernel["kernel_id"] for kernel in server.status()["kernels"]] == [own.kernel_id]
-        token = f"{box.doors}/tokens/{other.kernel_id}"
+        token = f"{box.public}/tokens/{other.kernel_id}"
         assert "Permission denied" in tried(own, f"open({token!r})")
     for notebook in (alice, bob):
-        notebook.shut_down()  # and its page's line with it
-    eventually(lambda: hers.allocated() == 0, "nothing is booked")
-    eventually(lambda: not list((box.doors / "tokens").iterdir()), "no token is left")
+        notebook.shut_down()  # with the connection of its page
+    eventually(lambda: hers.allocated() == 0, "nothing is allocated")
+    eventually(lambda: not list((box.public / "tokens").iterdir()), "no token is left")
 
 
 def tried(notebook: Notebook, code: str) -> str:
-    """What a cell shows that tries this."""
+    """Output of a cell that evaluates the code, or its error."""
     return notebook.ok(f"try:\n    print({code})\nexcept OSError as error:\n    print(error)")

@@ -1,6 +1,4 @@
-"""Who waits is told for how much longer, everywhere in the same words; and everybody sees what a
-notebook is called today.
-"""
+"""The expected wait of pending requests is the same everywhere; notebooks can be renamed."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import json
 import pytest
 
 from tests.story.jupyter_process import Server, eventually
-from tests.story.test_many_pages import say
+from tests.story.test_many_pages import gpushare
 
 pytestmark = pytest.mark.slow
 UNKNOWN = 'Expected wait unknown: too few requests have waited in pool "default" recently.'
@@ -17,8 +15,8 @@ SOON = "Expected wait: under 1 min"
 WAITED_S = 2.5
 
 
-def waited(server: Server, holder, waiter) -> None:
-    """One wait of the past: longer than the two cycles in which what starts at once has started."""
+def add_wait(server: Server, holder, waiter) -> None:
+    """Add a wait to the history: longer than the two cycles of a request that starts at once."""
     server.rest("POST", f"gpushare/api/kernels/{holder.kernel_id}", {"gpu": 1})
     holder.until("attached")
     server.rest("POST", f"gpushare/api/kernels/{waiter.kernel_id}", {"gpu": 1})
@@ -28,8 +26,8 @@ def waited(server: Server, holder, waiter) -> None:
     server.rest("DELETE", f"gpushare/api/kernels/{waiter.kernel_id}")
 
 
-def test_the_expected_wait_is_said_in_the_cell_the_page_and_the_shell(world):
-    server = world(remote=True, gpus=1)
+def test_the_expected_wait_is_shown_in_cell_page_and_shell(start_server):
+    server = start_server(remote=True, gpus=1)
     holder, waiter = (
         server.notebook("plain", "holder.ipynb"),
         server.notebook("plain", "waiter.ipynb"),
@@ -38,7 +36,7 @@ def test_the_expected_wait_is_said_in_the_cell_the_page_and_the_shell(world):
     server.rest("POST", f"gpushare/api/kernels/{holder.kernel_id}", {"gpu": 1})
     holder.until("attached")
     server.rest("POST", ask, {"gpu": 1})
-    eventually(lambda: waiter.view["expected_wait"], "it is told how long")
+    eventually(lambda: waiter.view["expected_wait"], "its expected wait")
     assert waiter.view["expected_wait"]["message"] == UNKNOWN
     assert UNKNOWN in waiter.ok("%gpu why")
     waits = waiter.submit("1 + 1")
@@ -47,7 +45,7 @@ def test_the_expected_wait_is_said_in_the_cell_the_page_and_the_shell(world):
     assert waiter.collect(waits).ok
     server.rest("DELETE", ask)
     for _ in range(5):
-        waited(server, holder, waiter)
+        add_wait(server, holder, waiter)
 
     server.rest("POST", f"gpushare/api/kernels/{holder.kernel_id}", {"gpu": 1})
     holder.until("attached")
@@ -55,25 +53,27 @@ def test_the_expected_wait_is_said_in_the_cell_the_page_and_the_shell(world):
     assert (would["basis"], would["based_on"]) == ("history", 5)
     assert would["message"].startswith(SOON)
     assert SOON in waiter.ok("%gpu what-if 1.0")
-    assert SOON in say(server, "what-if", "--gpu", "1", "--project", "vision")
+    assert SOON in gpushare(server, "what-if", "--gpu", "1", "--project", "vision")
     server.rest("POST", ask, {"gpu": 1})
-    eventually(lambda: waiter.view["expected_wait"] is not None, "it is told how long")
+    eventually(lambda: waiter.view["expected_wait"] is not None, "its expected wait")
     server.rest("DELETE", f"gpushare/api/kernels/{holder.kernel_id}")
     waiter.until("attached")
     assert waiter.view["expected_wait"] is None
 
 
-def test_a_renamed_notebook_is_called_so_by_the_scheduler(world):
-    server = world(remote=True, gpus=1)
+def test_a_renamed_notebook_has_its_new_name_in_the_scheduler(start_server):
+    server = start_server(remote=True, gpus=1)
     first = server.notebook("half", "first.ipynb")
     first.until("attached")
     (session,) = server.rest("GET", "api/sessions")
     server.rest(
         "PATCH", f"api/sessions/{session['id']}", {"path": "renamed.ipynb", "name": "renamed.ipynb"}
     )
-    rows = lambda: json.loads(say(server, "status", "--json"))["workloads"]  # noqa: E731 - asked again and again
+    rows = lambda: json.loads(gpushare(server, "status", "--json"))["workloads"]  # noqa: E731 - polled
     eventually(
-        lambda: [row["name"] for row in rows()] == ["renamed.ipynb"], "the scheduler calls it so"
+        lambda: [row["name"] for row in rows()] == ["renamed.ipynb"], "its workload is renamed"
     )
-    eventually(lambda: rows()[0]["pods"][0]["lease"]["name"] == "renamed.ipynb", "and its lease")
+    eventually(
+        lambda: rows()[0]["pods"][0]["lease"]["name"] == "renamed.ipynb", "its lease is renamed"
+    )
     assert first.ok("1 + 1") == "2"
