@@ -113,6 +113,20 @@ HUNG_S: Final = 60.0
     help="Host memory to leave free (default: 5 %, at least 1GiB).",
 )
 @click.option(
+    "--command-log",
+    metavar="SIZE",
+    default="64MiB",
+    show_default=True,
+    help="Most output of one command that waits for the scheduler.",
+)
+@click.option(
+    "--user-logs",
+    metavar="SIZE",
+    default="256MiB",
+    show_default=True,
+    help="The same for all commands of one user.",
+)
+@click.option(
     "--users",
     type=click.Choice(["own", "all"]),
     default="own",
@@ -149,6 +163,8 @@ def agent(
     socket: str | None,
     host_memory: str | None,
     host_reserve: str | None,
+    command_log: str,
+    user_logs: str,
     users: Literal["own", "all"],
     run_commands: Literal["own", "users", "off"],
     self_test: bool,
@@ -185,6 +201,8 @@ def agent(
         run_commands=run_commands,
         host_memory_mib=_size(host_memory, "--host-memory"),
         host_reserve_mib=_size(host_reserve, "--host-reserve"),
+        command_log_mib=read_memory(command_log, what="--command-log", needs_unit=True),
+        user_logs_mib=read_memory(user_logs, what="--user-logs", needs_unit=True),
         **_machine(),
     )
     set_up(log_level, log_format, node=node)
