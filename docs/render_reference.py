@@ -98,8 +98,8 @@ def access() -> str:
         "Which callers may use a route of the scheduler, and which workloads they reach through"
         " it. `own`: the caller's own workloads; for a server, those of the users on whose behalf"
         " it may make requests (of every user, for a token without users); for an agent, its node."
-        " `yes`: the route shows or changes no user's workloads, or is the same for all callers. A person"
-        " listed under `admins` in the policy is an admin. `waiting` and `nodes` count all"
+        " `yes`: the route shows or changes no user's workloads, or is the same for all callers. A"
+        " person listed under `admins` in the policy is an admin. `waiting` and `nodes` count all"
         " workloads; the table says which of them are named."
     )
     rows = ["| | " + " | ".join(CALLERS) + " |", "|---|" + "---|" * len(CALLERS)]
