@@ -18,7 +18,7 @@ _CONTROLS: Final = re.compile(
 
 
 def escape_controls(text: str, *, keep: str = "") -> str:
-    r"""The text with control characters as escapes such as `\n` and `\x1b`, except those in `keep`."""
+    r"""Escapes control characters as `\n`, `\x1b` and the like, except those in `keep`."""
 
     def escaped(match: re.Match[str]) -> str:
         character = match[0]

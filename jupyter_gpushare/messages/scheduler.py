@@ -289,8 +289,8 @@ class ServiceStatus(Body, frozen=True, kw_only=True):
 
 
 class WhoAmI(Body, frozen=True, kw_only=True):
-    """The caller's identity and permissions. `users`: the users on whose behalf a server may act (`*`:
-    all).
+    """The caller's identity and permissions. `users`: the users on whose behalf a server may act
+    (`*`: all).
     """
 
     user: str

@@ -1,5 +1,5 @@
-"""What users ask for their own kernel (`KernelAction`). Requested in the notebook or in the sidebar,
-carried out here.
+"""What users ask for their own kernel (`KernelAction`). Requested in the notebook or in the
+sidebar, carried out here.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Which GPUs a lease is assigned on this node. The pure rules of `policy.placement` find (or refuse)
-them; this file records their answers and notifies users.
+"""Which GPUs a lease is assigned on this node. The pure rules of `policy.placement` find (or
+refuse) them; this file records their answers and notifies users.
 
 A plan whose guarantees do not fit on the GPUs is not applied: the lease stays granted, without
 GPUs, until the plan fits.

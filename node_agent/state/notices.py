@@ -75,7 +75,7 @@ class Publication:
     """What the kernel's state was when it was published; None: publish it again."""
     sent_at: int = 0
     devices: tuple[KernelDevice, ...] = ()
-    """What its frameworks were told to hold at most."""
+    """The last caps sent to its frameworks."""
     report: LeaseReport | None = None
     reported_at: int = 0
 

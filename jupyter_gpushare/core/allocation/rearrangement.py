@@ -38,7 +38,7 @@ class Rearrangement(NamedTuple):
 def rearrange(
     free: Mapping[int, int], shares: Sequence[MovableShare], size: int, count: int
 ) -> Rearrangement | None:
-    """Room for `size` MiB on each of `count` devices. `free`: MiB per device now. None: not found."""
+    """Room for `size` MiB on each of `count` devices; None: not found. `free`: MiB per device."""
     if sum(max(0, mib) for mib in free.values()) < size * count:
         return None
     targets = list(islice(_target_sets(free, shares, size, count), MAX_TARGETS))

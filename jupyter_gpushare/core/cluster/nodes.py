@@ -57,7 +57,8 @@ class NodeState:
         self.slots = [0, 0, 0]
         self.pods: dict[object, PodRequirements] = {}
         self.replans: dict[tuple[int, int], object] = {}
-        """Results of `allocation.replanning`, by MiB and number of devices; valid until a change."""
+        """Results of `allocation.replanning`, by MiB and number of devices; valid until a change.
+        """
         self.load(node, pool)
 
     def load(self, node: Node, pool: str) -> None:

@@ -36,7 +36,8 @@ class EvictionUnit:
         self.is_core = extras is not None
         """Whether it is all that a workload has left, and not one pod above its minimum."""
         self.extras = extras or []
-        """Of a core: the units of the workload's pods above the minimum, which cannot stay alone."""
+        """Of a core: the units of the workload's pods above the minimum, which cannot stay alone.
+        """
         self.hosts = sorted({m.node.name for m in members if m.node is not None})
         self.charge = _sum(m.charge for m in members)
         self.place = 0

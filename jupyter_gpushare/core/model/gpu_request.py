@@ -1,5 +1,5 @@
-"""The amounts of a GPU request: read and checked with the same rules and messages wherever a request
-enters (kernelspec, REST, scenario file).
+"""The amounts of a GPU request: read and checked with the same rules and messages wherever a
+request enters (kernelspec, REST, scenario file).
 """
 
 from __future__ import annotations

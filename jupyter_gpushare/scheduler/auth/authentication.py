@@ -1,5 +1,5 @@
-"""Authenticates calls: by the scheduler's own tokens, by JupyterHub's tokens, and on a unix socket by
-the peer's user.
+"""Authenticates calls: by the scheduler's own tokens, by JupyterHub's tokens, and on a unix socket
+by the peer's user.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class ExternalTokens(Protocol):
 
 
 class Authenticator:
-    """Without `peers`, unix sockets do not authenticate. Without `external`, only the scheduler's own
-    tokens are accepted.
+    """Without `peers`, unix sockets do not authenticate. Without `external`, only the scheduler's
+    own tokens are accepted.
     """
 
     def __init__(

@@ -28,7 +28,9 @@ class Authorization:
         self._rules: tuple[LoadedPolicy | None, object] = (None, None)
         self._of: LoadedPolicy | None = None
         self._known: dict[tuple[str, tuple[str, ...]], frozenset[str]] = {}
-        """Projects by user, for the policy `_of`; streams look this up for every listener and frame."""
+        """Projects by user, for the policy `_of`; streams look this up for every listener and
+        frame.
+        """
 
     @property
     def rules(self) -> object:

@@ -277,7 +277,8 @@ def _names(given: list[str], what: str, is_possible: bool) -> str:
         )
     if len(given) > MOST_NAMES or not all(map(_is_name, given)):
         raise InvalidInput(
-            f"{what} must be at most {MOST_NAMES} names of 1 to {LONGEST_NAME} printable characters",
+            f"{what} must be at most {MOST_NAMES} names of 1 to {LONGEST_NAME} printable"
+            " characters",
             field=what,
         )
     return json.dumps(list(dict.fromkeys(given))) if given else ""

@@ -123,8 +123,8 @@ class JupyterHub:
     # -- tokens --
 
     async def identity(self, secret: str) -> Identity | None:
-        """None: the Hub does not know this token. Raises NotAllowed if its scopes do not permit this
-        service, Unavailable if the Hub does not respond.
+        """None: the Hub does not know this token. Raises NotAllowed if its scopes do not permit
+        this service, Unavailable if the Hub does not respond.
         """
         key = hashlib.sha256(secret.encode()).hexdigest()
         known = self._known.get(key)
@@ -174,7 +174,8 @@ class JupyterHub:
         wanted = f"access:services!service={self.address.service}"
         if not scopes & {"access:services", wanted}:
             return NotAllowed(
-                f"this JupyterHub token does not permit the scheduler: the scope {wanted} is missing"
+                "this JupyterHub token does not give access to the scheduler:"
+                f" the scope {wanted} is missing"
             )
         name = model["name"] if model.get("kind") == "user" else f"service:{model['name']}"
         hubs = [group for group in model.get("groups") or () if isinstance(group, str)]

@@ -1,5 +1,5 @@
-"""Authentication on a unix socket by the credentials of the peer. Callers are their unix user and need
-no token.
+"""Authentication on a unix socket by the credentials of the peer. Callers are their unix user and
+need no token.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Rate limits per caller: calls and frames per second, and bytes. They are generous, to stop runaway
-loops only.
+"""Rate limits per caller: calls and frames per second, and bytes. They are generous, to stop
+runaway loops only.
 """
 
 from __future__ import annotations

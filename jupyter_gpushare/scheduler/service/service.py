@@ -97,7 +97,7 @@ class SchedulerService:
         known = self.unit_of_work.records.get(request.id)
         if self._is_anothers(request.id, user):
             # Neither that it is in use nor its state or content: ids are chosen by clients, so a
-            # used one cannot be told from others in any other way.
+            # used one cannot be distinguished from others in any other way.
             raise Conflict("this id cannot be used: choose another one", field="id")
         if known is not None:
             if not _is_repeated(known, request, user):

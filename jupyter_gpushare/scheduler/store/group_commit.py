@@ -36,8 +36,8 @@ RESTART_PAGES: Final = 2_000
 
 
 class GroupCommit:
-    """Counts commits, and how many of them are on disk. `file` None: the database syncs every commit
-    itself.
+    """Counts commits, and how many of them are on disk. `file` None: the database syncs every
+    commit itself.
 
     For one event loop, and before it runs. `on_failure` is called there when a sync fails: the last
     commits may be lost in a power failure, so the service must restart from what can be read.

@@ -1,5 +1,5 @@
-"""File locks: two schedulers on one database would allocate the same GPU twice. A lock ends with its
-process.
+"""File locks: two schedulers on one database would allocate the same GPU twice. A lock ends with
+its process.
 """
 
 from __future__ import annotations

@@ -181,8 +181,8 @@ usage_hours = sql.Table(
     sql.Column("borrowed", sql.BigInteger, nullable=False),
     sql.Column("lent", sql.BigInteger, nullable=False),
 )
-"""GPU-ms per hour, project, person and notebook. The key is a hash of these four, which are too long
-for an index.
+"""GPU-ms per hour, project, person and notebook. The key is a hash of these four, which are too
+long for an index.
 """
 outcomes = sql.Table(
     "outcomes",

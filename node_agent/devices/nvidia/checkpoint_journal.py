@@ -1,5 +1,5 @@
-"""Records which GPU memory is in host memory, and which copies are in progress, in a small file that
-is written before the driver is called.
+"""Records which GPU memory is in host memory, and which copies are in progress, in a small file
+that is written before the driver is called.
 
 The driver knows the state of each process, but lists no saved process: without this record, a
 restarted agent would not know which processes to examine. The file is replaced atomically but not

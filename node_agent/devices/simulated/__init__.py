@@ -1,3 +1,3 @@
-"""Simulated GPUs: `vendor` serves `--simulate`, which `simulation` reads; `simulated_devices` is the
-agent's view of the node's file.
+"""Simulated GPUs: `vendor` serves `--simulate`, which `simulation` reads; `simulated_devices` is
+the agent's view of the node's file.
 """

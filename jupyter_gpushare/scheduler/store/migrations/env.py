@@ -1,4 +1,4 @@
-"""Run by Alembic on the connection of `scheduler.store.database`, inside its locks and transaction."""
+"""Run by Alembic on the connection of `store.database`, inside its locks and transaction."""
 
 from __future__ import annotations
 
