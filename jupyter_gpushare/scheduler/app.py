@@ -60,6 +60,7 @@ class SchedulerApp(SchedulerConfig):
                 frames_per_s=self.frames_per_second,
                 frame_bytes=self.frame_bytes,
                 links=self.links_per_caller,
+                pending_pods=self.pending_pods_per_user,
             ),
         )
         server.loop.tidy = GcTuning(

@@ -74,6 +74,9 @@ class SchedulerConfig(JupyterApp):
     links_per_caller = Integer(
         GENEROUS.links, min=0, config=True, help="Open WebSockets per caller; 0: unlimited."
     )
+    pending_pods_per_user = Integer(
+        GENEROUS.pending_pods, min=0, config=True, help="Pending pods per user; 0: unlimited."
+    )
     frame_bytes = Integer(
         GENEROUS.frame_bytes, min=1024, config=True, help="Largest WebSocket frame, in bytes."
     )

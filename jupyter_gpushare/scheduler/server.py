@@ -102,7 +102,9 @@ class SchedulerServer:
             if leadership is not None:
                 self.store.fence = leadership.check
             self.events = EventStream(disk=self.store.disk)
-            self.service = SchedulerService(self.store, loaded, self.events, clock=clock)
+            self.service = SchedulerService(
+                self.store, loaded, self.events, clock=clock, pending_pods=limits.pending_pods
+            )
             undone.pop_all()
         self.events.connect(self.service.queries)
         self.loop = SchedulingLoop(self.service, policy_file, retention=retention)
@@ -116,6 +118,7 @@ class SchedulerServer:
         self.decided = asyncio.Event()
         """The first cycle has run."""
         self.loop.observe = self._observe
+        self.loop.on_lag = self.metrics.lag
         self.agents.on_report = self.metrics.report
         self.router = Router(
             self.service,

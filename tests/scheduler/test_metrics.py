@@ -28,6 +28,7 @@ PROMISED = {
     "gpushare_workloads": ("gauge", {"state", "reason", "pool"}),
     "gpushare_cycle_seconds": ("histogram", {"action"}),
     "gpushare_sync_seconds": ("histogram", set()),
+    "gpushare_loop_lag_seconds": ("histogram", set()),
     "gpushare_evictions": ("counter", {"action"}),
     "gpushare_grant_wait_seconds": ("histogram", set()),
     "gpushare_lease_memory_bytes": ("gauge", {"kind"}),

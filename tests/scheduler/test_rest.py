@@ -273,7 +273,7 @@ def test_a_revoked_token_opens_nothing_from_that_moment(tmp_path: Path):
 
 
 def test_a_link_ends_soon_after_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("jupyter_gpushare.scheduler.http.handlers.RECHECK_S", 0.05)
+    monkeypatch.setattr("jupyter_gpushare.scheduler.http.websockets.RECHECK_S", 0.05)
 
     async def story():
         async with open_server(tmp_path) as running, FakeAgent().linked(running.admin):

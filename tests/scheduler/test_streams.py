@@ -19,7 +19,7 @@ from jupyter_gpushare.client import ConnectionLost, SchedulerClient
 from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.scheduler.api.event_stream import EventStream
 from jupyter_gpushare.scheduler.auth.identity import Identity
-from jupyter_gpushare.scheduler.http import handlers
+from jupyter_gpushare.scheduler.http import websockets
 from tests.example_counts import examples
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.running_server import asking, open_server
@@ -272,7 +272,7 @@ def test_over_http_who_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pyt
     """A listener that does not read: its socket fills, and the service disconnects it; others are
     served meanwhile.
     """
-    monkeypatch.setattr(handlers, "SLOW_WRITE_S", 0.2)
+    monkeypatch.setattr(websockets, "SLOW_WRITE_S", 0.2)
 
     async def story():
         async with open_server(tmp_path) as running:

@@ -44,6 +44,8 @@ class RateLimits:
     """A hello with thousands of leases is the longest frame."""
     links: int = 2_000
     """Open WebSockets."""
+    pending_pods: int = 20_000
+    """Pending pods of one user."""
 
 
 GENEROUS: Final = RateLimits()
@@ -97,6 +99,11 @@ class TokenBucket:
         self._left -= 1
         return 0.0
 
+    def charge(self, tokens: int) -> None:
+        """Takes more tokens, which may leave a debt: the next calls wait for it."""
+        if self._rate > 0:
+            self._left -= tokens
+
 
 class TokenBuckets:
     """One bucket per caller, for at most `most` callers."""
@@ -123,3 +130,8 @@ class TokenBuckets:
             self._buckets.popitem(last=False)
         if (wait := bucket.take(now)) > 0:
             raise RateLimited(wait)
+
+    def charge(self, caller: Hashable, tokens: int) -> None:
+        """Counts a call that costs more than others as so many more calls."""
+        if (bucket := self._buckets.get(caller)) is not None:
+            bucket.charge(tokens)

@@ -1,5 +1,6 @@
 """HTTP and WebSockets.
 
-`listeners` opens network and unix sockets with their certificates, `handlers` pass requests to
-`api`, `standby` answers at an address until this scheduler leads.
+`listeners` opens network and unix sockets with their certificates, `handlers` and `websockets` pass
+requests to `api`, `calls` has what they share, `standby` answers at an address until this scheduler
+leads.
 """

@@ -1,9 +1,10 @@
 """The service: every change is committed before it is announced.
 
-`service` takes commands, `loop` decides when a cycle runs, `cycles` runs and commits cycles,
-`replacements` tries requests that replace a share, `feasibility` recognizes requests that can never
-start, `reports` handles what agents send. Each other module has one task: `time_limits`, `cordon`,
-`batch`, `metering`, `policy_preview`, `queries` (what a caller may see), `tables`, `what_if`,
-`pending_status` (why a workload waits and its position), `wait_estimates` and `wait_text` (for how
-long), `metrics`. One thread, no sockets; nothing blocks.
+`service` is its interface. `workload_commands` handles users' commands (with `what_if`,
+`feasibility` for requests that can never start, and `pod_budget` per user), `reports` what agents
+send (with `batch` for commands in pods). `loop` decides when a cycle runs, `cycles` runs and
+commits it, `replacements` tries requests that replace a share. `queries` answers what a caller may
+see, `tables` makes its rows, `pending_status` says why a workload waits and its position,
+`wait_estimates` and `wait_text` for how long. `time_limits`, `cordon`, `metering`, `policy_preview`
+and `metrics` have one task each. One thread, no sockets; nothing blocks.
 """

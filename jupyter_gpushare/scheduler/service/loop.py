@@ -27,6 +27,8 @@ PERIOD: Final = 1.0
 """Seconds between ticks: time alone changes fair shares, protection from eviction and stale gangs.
 (The period of the KAI scheduler.)
 """
+LAG_PERIOD: Final = 0.25
+"""Seconds between two measurements of the event loop's lag."""
 PAUSE: Final = 0.02
 """Seconds between two batches of published queue changes: publishing takes a few percent of the
 time, and a request in between waits for one batch.
@@ -63,6 +65,8 @@ class SchedulingLoop:
             None
         )
         """Called after every committed cycle with the seconds of each action, and of "all"."""
+        self.on_lag: Callable[[float], None] = lambda _seconds: None
+        """Called several times a second with the delay of a timer in seconds."""
         self.tidy: Callable[[], object] = lambda: None
         """Called at the end of every tick."""
         self._woken = asyncio.Event()
@@ -77,6 +81,7 @@ class SchedulingLoop:
         self.service.unit_of_work.on_change = self.wake
         self._tasks.spawn(self._run(), name="gpushare-scheduler-loop")
         self._tasks.spawn(self._publish_queue(), name="gpushare-scheduler-telling")
+        self._tasks.spawn(self._measure_lag(), name="gpushare-scheduler-lag")
         self.wake()
 
     async def stop(self) -> None:
@@ -106,6 +111,13 @@ class SchedulingLoop:
             except Exception:
                 log.exception("a cycle failed and was undone")
                 await asyncio.sleep(PERIOD)
+
+    async def _measure_lag(self) -> None:
+        """A timer that fires late shows how long calls wait for their turn."""
+        while True:
+            due = time.monotonic() + LAG_PERIOD
+            await asyncio.sleep(LAG_PERIOD)
+            self.on_lag(max(0.0, time.monotonic() - due))
 
     async def _publish_queue(self) -> None:
         while True:

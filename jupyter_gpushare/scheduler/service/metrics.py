@@ -61,6 +61,12 @@ class Metrics:
             buckets=SYNCS,
             **more,
         )
+        self._lag_seconds = prometheus.Histogram(
+            "loop_lag_seconds",
+            "Delay of a timer: how long calls wait while the event loop is busy.",
+            buckets=CYCLES,
+            **more,
+        )
         self._grant_wait = prometheus.Histogram(
             "grant_wait_seconds", "From submission to the first grant.", buckets=WAITS, **more
         )
@@ -112,6 +118,10 @@ class Metrics:
                 self._grant_wait.observe(
                     max(0, self._service.unit_of_work.clock() - record.workload.created) / 1000
                 )
+
+    def lag(self, seconds: float) -> None:
+        """One measurement of the event loop's lag."""
+        self._lag_seconds.observe(seconds)
 
     def report(self, message: m.FromAgent) -> None:
         """A report of an agent was accepted."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace as changed_value
 from functools import partial
 from typing import Final
 
@@ -102,10 +103,7 @@ def read_request(
     _check_command(request)
     project = _project(request, policy, user, allowed, default)
     priority = _priority(request.priority_class, policy)
-    pods = tuple(
-        _pod(pod, f"pods[{i}]." if len(request.pods) > 1 else "")
-        for i, pod in enumerate(request.pods)
-    )
+    pods = _pods(request)
     workload = Workload(
         id=request.id,
         project=project,
@@ -161,11 +159,14 @@ def check_units(request: m.WorkloadRequest) -> None:
 
     Raises: InvalidInput: with the field.
     """
+    valid: set[tuple[str, int | str | None]] = {("memory", None), ("gpu_memory", None)}
     for i, pod in enumerate(request.pods):
         where = f"pods[{i}]." if len(request.pods) > 1 else ""
-        for name, value in (("memory", pod.memory), ("gpu_memory", pod.gpu_memory)):
-            if value is not None:
+        for amount in (("memory", pod.memory), ("gpu_memory", pod.gpu_memory)):
+            if amount not in valid:
+                name, value = amount
                 _amount(partial(read_memory, needs_unit=True), value, f"{where}{name}")
+                valid.add(amount)
 
 
 def _check_command(request: m.WorkloadRequest) -> None:
@@ -262,6 +263,21 @@ def _min_pods(request: m.WorkloadRequest) -> int | None:
             f"min_pods must be 1 to {len(request.pods)}, got {request.min_pods}", field="min_pods"
         )
     return request.min_pods
+
+
+def _pods(request: m.WorkloadRequest) -> tuple[Pod, ...]:
+    """All pods. Most workloads consist of equal pods, so one that differs from the one before only
+    in its name is not validated again.
+    """
+    pods: list[Pod] = []
+    before: m.PodRequest | None = None
+    for i, pod in enumerate(request.pods):
+        if before is not None and replace(before, name=pod.name) == pod:
+            pods.append(changed_value(pods[-1], name=pod.name))
+        else:
+            pods.append(_pod(pod, f"pods[{i}]." if len(request.pods) > 1 else ""))
+        before = pod
+    return tuple(pods)
 
 
 def _pod(pod: m.PodRequest, where: str) -> Pod:

@@ -73,6 +73,8 @@ class UnitOfWork:
         ended (`service/replacements.py`).
         """
         self.kernel_owners = KernelOwners()
+        self.by_user: dict[str, set[str]] = {}
+        """Ids of current workloads."""
         self._pending_evictions: list[EvictionRecord] = []
 
     # -- committing --
@@ -143,6 +145,7 @@ class UnitOfWork:
     def insert(self, record: WorkloadRecord) -> None:
         """A workload that was submitted or restored."""
         self.records[record.id] = record
+        self.by_user.setdefault(record.user, set()).add(record.id)
         self.kernel_owners.claim(record.kernel_id, record.id, record.user)
 
     def end_workload(
@@ -169,6 +172,9 @@ class UnitOfWork:
     ) -> None:
         """The part of `finish` after the commit: agents and listeners are notified."""
         del self.records[record.id]
+        self.by_user[record.user].discard(record.id)
+        if not self.by_user[record.user]:
+            del self.by_user[record.user]
         self.kernel_owners.release(record.kernel_id, record.id)
         self.replacements.pop(record.id, None)
         if record.request.replaces is not None:

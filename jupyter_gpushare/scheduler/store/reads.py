@@ -97,11 +97,16 @@ class StoreReader:
 
     def is_ended(self, workload: str, user: str | None = None) -> bool:
         """Whether a workload of this id (and of this user, if given) existed and has ended."""
+        owner = self.ended_user(workload)
+        return owner is not None and user in (None, owner)
+
+    def ended_user(self, workload: str) -> str | None:
+        """The user of the workload of this id that has ended, if there is one."""
         if "\0" in workload:  # no id contains it, and PostgreSQL refuses the query
-            return False
+            return None
         with translated_errors(), self.engine.connect() as connection:
             row = connection.execute(_ENDED_USER, {"of": workload}).first()
-        return row is not None and user in (None, row.user)
+        return None if row is None else str(row.user)
 
     # -- history and usage --
 
