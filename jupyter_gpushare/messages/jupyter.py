@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import field
 
 from .common import (
     Body,
@@ -24,7 +24,6 @@ from .scheduler import Workloads
 from .tables import Nodes, Pools, Projects, Queues
 
 __all__ = [
-    "Action",
     "Alternative",
     "Displaced",
     "Kernel",
@@ -167,10 +166,6 @@ class WhatIfAnswer(Body, frozen=True, kw_only=True):
     alternatives: list[Alternative] = field(default_factory=list)
     refused: bool = False
     """The request can never start: without `queue_anyway` it would be refused."""
-
-
-class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST kernels/<id>/actions/<action>`: empty."""
 
 
 class StreamState(Tagged, frozen=True, kw_only=True, tag="state"):
