@@ -60,7 +60,10 @@ class AgentLink:
 
     async def __aiter__(self) -> AsyncIterator[m.ToAgent]:
         async for data in self._wire:
-            order: m.ToAgent = m.decode(m.ToAgent, data)  # type: ignore[arg-type]  # msgspec takes a union
+            order: m.ToAgent = m.decode(
+                m.ToAgent,  # type: ignore[arg-type]  # msgspec takes a union
+                data,
+            )
             yield order
 
 

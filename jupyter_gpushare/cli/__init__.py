@@ -109,11 +109,18 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - required by click
+    ) -> list[str]:
         """The names, in the order of the table."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - required by click
+        cmd_name: str,
+    ) -> click.Command | None:
         """The command of this name, imported now; None: unknown."""
         if cmd_name not in COMMANDS:
             return None
@@ -135,7 +142,11 @@ class LazyGroup(click.Group):
         ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - required by click
+        formatter: click.HelpFormatter,
+    ) -> None:
         """The list of commands, from the table."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])

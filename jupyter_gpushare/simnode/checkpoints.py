@@ -60,7 +60,7 @@ class CheckpointCalls(AgentCalls):
             self._step(db, pid, start, "locked", "checkpointed", "checkpoint")
             mine = "pid=? AND start=? AND gpu IS NOT NULL"
             size = db.execute(
-                f"SELECT COALESCE(SUM(bytes),0) FROM allocations WHERE {mine}",  # noqa: S608 - constants
+                f"SELECT COALESCE(SUM(bytes),0) FROM allocations WHERE {mine}",  # noqa: S608
                 (pid, start),
             ).fetchone()[0]
             db.execute("UPDATE allocations SET gpu=NULL WHERE pid=? AND start=?", (pid, start))
@@ -116,10 +116,13 @@ class CheckpointCalls(AgentCalls):
         for device, gpu in enumerate(gpus):
             mine = "pid=? AND start=? AND device=? AND gpu IS NULL"
             size += db.execute(
-                f"SELECT COALESCE(SUM(bytes),0) FROM allocations WHERE {mine}",  # noqa: S608 - constants
+                f"SELECT COALESCE(SUM(bytes),0) FROM allocations WHERE {mine}",  # noqa: S608
                 (pid, start, device),
             ).fetchone()[0]
-            db.execute(f"UPDATE allocations SET gpu=? WHERE {mine}", (gpu, pid, start, device))  # noqa: S608 - constants
+            db.execute(
+                f"UPDATE allocations SET gpu=? WHERE {mine}",  # noqa: S608
+                (gpu, pid, start, device),
+            )
         return size
 
     def unlock(self, pid: int, start: int) -> None:

@@ -19,7 +19,8 @@ def test_help_and_import_load_nothing_heavy() -> None:
     code = (
         "import sys; from jupyter_gpushare.cli import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
-        "heavy = {'tornado', 'sqlalchemy', 'numpy', 'pydantic', 'yaml', 'matplotlib', 'jupyter_server', 'traitlets', 'rich'}\n"
+        "heavy = {'tornado', 'sqlalchemy', 'numpy', 'pydantic', 'yaml', 'matplotlib',"
+        " 'jupyter_server', 'traitlets', 'rich'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
@@ -69,7 +70,7 @@ def test_validate_names_a_field_even_when_the_whole_file_is_at_fault(
     ("args", "where"),
     [
         (["demo", "--no-browser", "--policy", "/nope.yaml"], "/nope.yaml:1"),
-        (["demo", "--no-browser", "--gpu-memory", "lots"], "jupyter gpushare demo"),
+        (["demo", "--no-browser", "--gpu-memory", "much"], "jupyter gpushare demo"),
         (["demo", "--no-browser", "--ip", "not an address"], "ip"),
         (["demo", "--no-browser", "--ip", "192.0.2.1"], "ip"),
         (

@@ -193,8 +193,12 @@ def test_fish_completes_both_spellings(tmp_path: Path) -> None:
 ZSH = """
 zmodload zsh/zpty
 zpty z zsh -f -i
-until_it_says() { local out all; while zpty -r z out; do all+=$out; [[ $all == *$1* ]] && return; done }
-zpty -w z 'autoload -Uz compinit; compinit -u -D; eval "$(jupyter-gpushare completion zsh)"; print "REA""DY"'
+until_it_says() {
+  local out all
+  while zpty -r z out; do all+=$out; [[ $all == *$1* ]] && return; done
+}
+zpty -w z 'autoload -Uz compinit; compinit -u -D'
+zpty -w z 'eval "$(jupyter-gpushare completion zsh)"; print "REA""DY"'
 until_it_says READY
 zpty -n -w z $'jupyter gpushare unco\\t\\C-Aprint got \\n'
 until_it_says 'got jupyter gpushare uncordon'

@@ -45,9 +45,18 @@ def test_every_resource_has_its_own_unit() -> None:
     result = divided("""
 total: {gpu: 1, cpu: 1, memory: 1MiB}
 queues:
-  - {name: a, gpu: {requested: 1}, cpu: {quota: 0, requested: 1}, memory: {quota: 0, requested: 1MiB}}
-  - {name: b, gpu: {requested: 1}, cpu: {quota: 0, requested: 1}, memory: {quota: 0, requested: 1MiB}}
-  - {name: c, gpu: {requested: 1}, cpu: {quota: 0, requested: 1}, memory: {quota: 0, requested: 1MiB}}
+  - name: a
+    gpu: {requested: 1}
+    cpu: {quota: 0, requested: 1}
+    memory: {quota: 0, requested: 1MiB}
+  - name: b
+    gpu: {requested: 1}
+    cpu: {quota: 0, requested: 1}
+    memory: {quota: 0, requested: 1MiB}
+  - name: c
+    gpu: {requested: 1}
+    cpu: {quota: 0, requested: 1}
+    memory: {quota: 0, requested: 1MiB}
 """)
     assert result["fair_share"]["a"] == {"gpu": 1.0, "cpu": 0.334, "memory": 1}
     assert result["fair_share"]["c"] == {"gpu": 0.0, "cpu": 0.333, "memory": 0}
@@ -65,7 +74,8 @@ def test_cpu_that_is_not_managed_takes_its_want() -> None:
 
 def test_fractions_finer_than_milli_are_exact() -> None:
     result = divided(
-        "{total: {gpu: 2}, queues: [{name: a, gpu: {requested: 0.33335}}, {name: b, gpu: {requested: 5}}]}"
+        "{total: {gpu: 2}, queues: [{name: a, gpu: {requested: 0.33335}},"
+        " {name: b, gpu: {requested: 5}}]}"
     )
     assert result["fair_share"]["a"]["gpu"] == 0.33335
     assert result["fair_share"]["b"]["gpu"] == 1.66665
@@ -77,7 +87,9 @@ def test_unallocated_is_never_negative_and_k_may_be_0() -> None:
 name: n
 k: 0
 total: {gpu: 8}
-queues: [{name: a, gpu: {quota: 6, requested: 6, usage: 0.9}}, {name: b, gpu: {quota: 6, requested: 6}}]
+queues:
+  - {name: a, gpu: {quota: 6, requested: 6, usage: 0.9}}
+  - {name: b, gpu: {quota: 6, requested: 6}}
 """)
     assert result["name"] == "n"
     assert result["unallocated"]["gpu"] == 0.0

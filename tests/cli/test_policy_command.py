@@ -16,8 +16,14 @@ FOUR = "projects: [{name: vision, pools: {default: {gpu: {quota: 4}}}}]\n"
 TWO = FOUR.replace("quota: 4", "quota: 2")
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/gpushare.yaml"
 RULED = """
-node_pools: [{name: a100, label: {key: t, value: a}, rules: {max_waiting: 12h}, pressure: {disk: 5GiB, memory_stall: 20}}]
-projects: [{name: vision, rules: {max_running: 8h, idle: {warn: 20m, suspend: 30m, release: 2h, end: null}}}]
+node_pools:
+  - name: a100
+    label: {key: t, value: a}
+    rules: {max_waiting: 12h}
+    pressure: {disk: 5GiB, memory_stall: 20}
+projects:
+  - name: vision
+    rules: {max_running: 8h, idle: {warn: 20m, suspend: 30m, release: 2h, end: null}}
 defaults: {notice: 30s, rules: {max_waiting: never}}
 """
 

@@ -1,5 +1,5 @@
 """Label keys and values follow Kubernetes' rules
-(https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set).
+(https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/).
 """
 
 from __future__ import annotations

@@ -31,8 +31,10 @@ def workload(state: str, *pods: m.PodView) -> m.WorkloadView:
 
 
 def pod(state: str, report: str | None = None, *, busy: bool = False) -> m.PodView:
-    found = None if report is None else m.LeaseReport(lease="l", state=report, busy=busy)  # type: ignore[arg-type]  # one of its states
-    return m.PodView(name="0", state=state, report=found)  # type: ignore[arg-type]  # one of its states
+    body: dict[str, object] = {"name": "0", "state": state}
+    if report is not None:
+        body["report"] = {"lease": "l", "state": report, "busy": busy}
+    return m.convert(m.PodView, body)
 
 
 @pytest.mark.parametrize(

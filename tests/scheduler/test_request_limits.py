@@ -12,7 +12,7 @@ from jupyter_gpushare.scheduler.state.request_limits import check_limits
 
 
 def request(**pod: object) -> m.WorkloadRequest:
-    return m.WorkloadRequest(id="w", pods=[m.PodRequest(gpu=1, **pod)])  # type: ignore[arg-type]  # fields of one pod
+    return m.convert(m.WorkloadRequest, {"id": "w", "pods": [{"gpu": 1, **pod}]})
 
 
 GOOD = request(

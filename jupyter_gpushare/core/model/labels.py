@@ -1,5 +1,5 @@
 """The syntax of label keys and values, as in Kubernetes
-(https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set).
+(https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/).
 """
 
 from __future__ import annotations

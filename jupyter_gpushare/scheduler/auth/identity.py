@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import msgspec
 
@@ -199,7 +199,7 @@ class TokenService:
             raise NotAuthenticated("a valid token is needed: `Authorization: Bearer <token>`")
         groups = tuple(dict.fromkeys((*json.loads(row.groups or "[]"), *self.groups_of(row.name))))
         users = tuple(json.loads(row.users or "[]"))
-        return Identity(row.name, groups, row.scope, self.groups_of, users)  # type: ignore[arg-type]  # only scopes are stored
+        return Identity(row.name, groups, cast(Scope, row.scope), self.groups_of, users)
 
     def _row_of(self, digest: str) -> TokenRow | None:
         """From memory for a moment: a server asks many times a second. Another process may have
