@@ -78,7 +78,7 @@ def convert(kind: type[T], value: object) -> T:
 
 
 def bad_body(error: msgspec.MsgspecError) -> InvalidInput:
-    """msgspec's error as ours, with the path (`$.pods[0].gpu`) as the field (`pods[0].gpu`)."""
+    """Converts msgspec's error: the path (`$.pods[0].gpu`) becomes the field (`pods[0].gpu`)."""
     text, _, path = str(error).partition(" - at `")
     name = path.rstrip("`").removeprefix("$").lstrip(".") or None
     if name is None or "required field" in text or "unknown field" in text:

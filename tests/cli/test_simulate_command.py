@@ -142,8 +142,10 @@ PROBLEMS = {
         "used twice",
     ),
     "a workload twice": (
-        "workloads: [{name: w, project: p, pods: [{name: a}]},"
-        " {name: w, project: p, pods: [{name: a}]}]",
+        (
+            "workloads: [{name: w, project: p, pods: [{name: a}]},"
+            " {name: w, project: p, pods: [{name: a}]}]"
+        ),
         "workloads[1].name",
         "used twice",
     ),
@@ -165,14 +167,18 @@ PROBLEMS = {
         "'h'",
     ),
     "a minimum of an inner group": (
-        "workloads: [{name: w, project: p, groups: [{name: g, min_pods: 1, groups: [{name: h}]}],"
-        " pods: [{name: a, group: h}]}]",
+        (
+            "workloads: [{name: w, project: p, groups: [{name: g, min_pods: 1, groups: [{name: h}]}],"
+            " pods: [{name: a, group: h}]}]"
+        ),
         "workloads[0].groups[0]",
         "no min_pods",
     ),
     "more GPUs than there are": (
-        "nodes: [{name: n, gpus: 1}]\n"
-        "workloads: [{name: w, project: p, pods: [{name: a, gpu: 2, state: running, node: n}]}]",
+        (
+            "nodes: [{name: n, gpus: 1}]\n"
+            "workloads: [{name: w, project: p, pods: [{name: a, gpu: 2, state: running, node: n}]}]"
+        ),
         "workloads[0].pods[0].node",
         "uses 2 GPUs",
     ),
@@ -190,9 +196,11 @@ workloads:
         "names more GPUs",
     ),
     "names that do not match the request": (
-        "nodes: [{name: n, gpus: 2}]\n"
-        "workloads: [{name: w, project: p, pods:"
-        " [{name: a, gpu: 2, state: running, node: n, gpus: [x]}]}]",
+        (
+            "nodes: [{name: n, gpus: 2}]\n"
+            "workloads: [{name: w, project: p, pods:"
+            " [{name: a, gpu: 2, state: running, node: n, gpus: [x]}]}]"
+        ),
         "workloads[0].pods[0]",
         "names 1 GPUs and uses 2",
     ),

@@ -168,7 +168,7 @@ class TokenService:
         return m.Tokens(tokens=[_view(row, now) for row in self._store.tokens()])
 
     def revoke(self, id_: str, by: str = "scheduler") -> m.TokenView:
-        """From now on it opens nothing. Raises NotFound. A second time changes nothing."""
+        """Revokes a token; idempotent. Raises NotFound."""
         row = next((row for row in self._store.tokens() if row.id == id_), None)
         if row is None:
             raise NotFound(f"there is no token {id_!r}", field="id")
@@ -187,7 +187,7 @@ class TokenService:
         return next(_view(row, self._clock()) for row in self._store.tokens() if row.id == id_)
 
     def authenticate(self, header: str | None) -> Identity:
-        """The caller that an `Authorization` header stands for. Raises NotKnown."""
+        """The caller with this `Authorization` header. Raises NotAuthenticated."""
         kind, _, secret = (header or "").strip().partition(" ")
         digest = _hash(secret.strip())
         row = self._row_of(digest) if kind.lower() in ("bearer", "token") else None
@@ -202,9 +202,7 @@ class TokenService:
         return Identity(row.name, groups, cast(Scope, row.scope), self.groups_of, users)
 
     def _row_of(self, digest: str) -> TokenRow | None:
-        """From memory for a moment: a server asks many times a second. Another process may have
-        revoked it, so it is no long moment.
-        """
+        """The token, cached for a second: a server makes many calls, and another process may revoke it."""
         now = self._clock()
         at, known = self._read.get(digest, (0, None))
         if known is not None and 0 <= now - at < REMEMBERED_MS:

@@ -35,7 +35,7 @@ def entries(document: Document, key: str) -> list[Entry]:
 
 
 def names(document: Document, key: str) -> list[str]:
-    """The names of those entries."""
+    """The names of the entries of a list."""
     return [name for _, entry in entries(document, key) if (name := _name(entry)) is not None]
 
 

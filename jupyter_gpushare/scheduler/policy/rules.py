@@ -30,7 +30,7 @@ class Rule:
 @dataclass(frozen=True, slots=True)
 class RuleSet:
     """The stated rules by place (`defaults`, `node_pools.a100`, `projects.vision`,
-    `projects.vision.pools.a100`), each key by key.
+    `projects.vision.pools.a100`), each by key.
     """
 
     stated: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)

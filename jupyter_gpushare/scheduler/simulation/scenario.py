@@ -101,7 +101,7 @@ def _pods(cluster: Cluster) -> Iterator[tuple[str, str]]:
 
 
 def _by_pool(decisions: Decisions, what: str) -> dict[str, dict[str, dict[str, float | int]]]:
-    """One number of every queue: pool -> queue -> resource."""
+    """One value of every queue: pool -> queue -> resource."""
     pools: defaultdict[str, dict[str, dict[str, float | int]]] = defaultdict(dict)
     for queue in decisions.queues:
         pools[queue.pool][queue.queue] = amounts_body(getattr(queue, what))

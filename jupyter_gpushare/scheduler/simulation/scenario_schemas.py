@@ -88,7 +88,7 @@ class ScenarioProjectSchema(ScenarioQueueSchema):
 
 
 class TaintSchema(StrictSchema):
-    """A taint as Kubernetes has it."""
+    """A taint, as in Kubernetes."""
 
     key: LabelKey
     value: LabelValue = ""

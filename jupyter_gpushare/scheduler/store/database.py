@@ -142,7 +142,7 @@ def open_engine(url: str, *, name: str = "jupyter-gpushare", syncs: bool = True)
 def _set_up_sqlite(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")  # an acknowledged grant survives a power cut
+    cursor.execute("PRAGMA synchronous=FULL")  # an acknowledged grant survives a power failure
     cursor.execute("PRAGMA busy_timeout=5000")
     cursor.close()
 

@@ -109,7 +109,7 @@ class GroupCommit:
             else:
                 waiter.set_exception(StoreUnavailable(self._failure))
 
-    # -- in the threads --
+    # -- threads --
 
     def _sync_loop(self) -> None:
         """When a sync ends, the next one starts for all commits made meanwhile."""

@@ -1,3 +1,3 @@
-"""Alembic's environment and the steps from every older form of the database to today's. Shipped
+"""Alembic's environment, and the steps from older versions of the tables to the current one. Shipped
 with the program.
 """

@@ -1,1 +1,1 @@
-"""One file per step, NNNN_what.py; `scheduler.store.database` goes by the numbers."""
+"""One file per step, `NNNN_name.py`; `store.database` reads the numbers."""
