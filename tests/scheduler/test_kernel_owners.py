@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import NotAllowed
@@ -86,3 +87,41 @@ def test_a_late_report_ends_workloads_of_other_users(scheduler: SchedulerHarness
 def test_an_agent_that_does_not_know_the_user_decides_nothing(scheduler: SchedulerHarness):
     report(scheduler, "")
     assert scheduler.service.submit(ALICE, request("a")).user == "alice"
+
+
+def join(scheduler: SchedulerHarness, node: str, *owners: m.KernelOwner) -> None:
+    hello = m.AgentHello(
+        version="1", node=replace(scheduler.node(), name=node), kernels=list(owners)
+    )
+    scheduler.service.agent_hello(hello, scheduler.listener.send)
+
+
+@pytest.mark.parametrize("after", ["a report", "no report", "a restart"])
+def test_a_registration_on_another_node_takes_no_kernel_away(
+    scheduler: SchedulerHarness, after: str
+):
+    """Ids are no secrets, so any user may register one again on a node of their own."""
+    if after == "a report":
+        report(scheduler, "alice")
+    scheduler.service.submit(ALICE, request("a"))
+    scheduler.service.run_cycle()
+    if after == "a restart":
+        scheduler.start()
+    join(scheduler, "n1", m.KernelOwner(kernel_id="k", user="mallory"))
+    assert [lease.workload for lease in scheduler.leases()] == ["a"]
+    join(scheduler, "n0", m.KernelOwner(kernel_id="k", user="alice"))
+    assert [lease.workload for lease in scheduler.leases()] == ["a"]
+    refused(scheduler, MALLORY, "m")
+    assert scheduler.service.submit(ALICE, request("a2")).user == "alice"
+    scheduler.service.agent_report("n1", m.KernelsChanged(gone=["k"]))
+    refused(scheduler, MALLORY, "m")
+
+
+def test_a_workload_for_any_node_needs_one_node_that_knows_its_user(scheduler: SchedulerHarness):
+    report(scheduler, "alice")
+    join(scheduler, "n1", m.KernelOwner(kernel_id="k", user="mallory"))
+    anywhere = replace(request("m"), pods=[m.PodRequest(name="kernel", gpu=0.5)])
+    assert scheduler.service.submit(MALLORY, anywhere).user == "mallory"
+    eve = Identity("eve", (), "person")
+    with pytest.raises(NotAllowed, match="does not belong to"):
+        scheduler.service.submit(eve, replace(anywhere, id="e"))

@@ -84,9 +84,9 @@ class WorkloadCommands:
 
     def _check_kernel(self, request: m.WorkloadRequest, user: str) -> None:
         """Raises NotAllowed: the kernel belongs to another user."""
-        kernel_id = request.kernel_id
-        if kernel_id is not None and not self.unit_of_work.kernel_owners.may_claim(kernel_id, user):
-            raise NotAllowed(f"kernel {kernel_id!r} does not belong to {user!r}", field="kernel_id")
+        if not self.unit_of_work.kernel_owners.may_claim(request, user):
+            text = f"kernel {request.kernel_id!r} does not belong to {user!r}"
+            raise NotAllowed(text, field="kernel_id")
 
     def _insert(
         self, record: WorkloadRecord, old: WorkloadRecord | None, superseded: list[WorkloadRecord]

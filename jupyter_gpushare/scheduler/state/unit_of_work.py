@@ -146,7 +146,7 @@ class UnitOfWork:
         """A workload that was submitted or restored."""
         self.records[record.id] = record
         self.by_user.setdefault(record.user, set()).add(record.id)
-        self.kernel_owners.claim(record.kernel_id, record.id, record.user)
+        self.kernel_owners.claim(record.request, record.user)
 
     def end_workload(
         self,
