@@ -3,12 +3,14 @@ how gently. Pure: a snapshot in, the next steps out.
 
 Rungs, mildest first: drop caches of idle kernels, suspend idle borrowers, suspend idle kernels
 inside their share, give notice to running kernels (and to pinned ones, and to those that cannot be
-suspended), and at the deadline suspend them or, last, kill them. Four rules always hold:
+suspended), and at the deadline suspend them or, last, kill them. Five rules always hold:
 
 * no kernel that runs inside its share is reclaimed from for another kernel, and none is killed
   inside its share for another kernel;
 * a kernel never makes room for itself;
 * memory is lost (a kernel is killed) only after a notice whose deadline has passed;
+* two running kernels of one user that both need more than their share do not evict each other
+  before the time of residence of the one that has the memory is over;
 * memory is promised once: waiting kernels are served in the order of their requests, each with what
   the earlier ones leave.
 
@@ -261,6 +263,9 @@ def _rungs(
     excluded = taken | planned.chosen | {one.id}
     for other in planned.snapshot.tenants:
         if other.id in excluded or other.transit is not None or not other.holds(gpu):
+            continue
+        if other.running and not other.yields_to(one, gpu, planned.now):
+            planned.look_again(other.resident_until)
             continue
         is_idle = not other.running and not other.pinned and other.wants_since is None
         if other.suspendable and is_idle:

@@ -50,6 +50,11 @@ class Tenant:
     """The deadline that its user was notified of."""
     notice_ms: int = 30_000
     idle_since: int = 0
+    user: str = ""
+    """"": not known."""
+    resident_until: int = 0
+    """Until when its user's other kernels cannot take memory from it to use more than their share.
+    """
     stuck: bool = False
     """It was ended long ago and still holds its memory: nothing counts on that memory."""
 
@@ -90,6 +95,11 @@ class Tenant:
         if self.running and not self.suspended and gpu in self.assigned_gpus:
             return max(self.holds(gpu), self.share(gpu))
         return self.holds(gpu)
+
+    def yields_to(self, other: Tenant, gpu: int, now: int) -> bool:
+        """Whether memory that it borrowed can be reclaimed for the other one now."""
+        is_protected = now < self.resident_until and bool(self.user) and self.user == other.user
+        return not is_protected or other.need(gpu) <= other.guarantee
 
     def is_away(self) -> bool:
         """Whether it holds memory on a GPU that it is not assigned to."""

@@ -18,7 +18,7 @@ from ..policy.reclaim_steps import (
     SuspendStep,
     WaitStep,
 )
-from ..state.kernel_record import KernelRecord
+from ..state.kernel_record import KernelRecord, have_same_user
 from ..state.node import NodeRuntime
 from ..state.notices import ReclaimNotice
 from ..state.wall_clock import wall_ms
@@ -94,6 +94,7 @@ class StepApplier:
         if not kernel.assignment.attached:
             self.attachment.attach(kernel)
         kernel.assignment.admitted()
+        kernel.residence.begin(now)
         waiting = list(kernel.gate.waiting)
         kernel.gate.running.update(waiting)
         return [partial(self.cells.admit_if_waiting, kernel, n) for n in waiting]
@@ -129,7 +130,17 @@ class StepApplier:
         moves_away = is_move and not requested
         reason = "it is moved to another GPU" if moves_away else self._reason(kernel)
         other = None if is_move else self._node.kernels.get(asker)
+        if other is not None and not requested:
+            self._note_rotation(kernel, other)
         self._mover.suspend(kernel, other, reason, requested=requested)
+
+    def _note_rotation(self, victim: KernelRecord, asker: KernelRecord) -> None:
+        """A busy notebook makes room for another one of the same person."""
+        now = self._node.clock()
+        if victim.is_running(now) and have_same_user(victim, asker):
+            assert asker.lease is not None
+            asker.residence.granted_ms = self._node.rotations.evicted(asker.lease.user, now)
+            victim.residence.until = 0
 
     def _kill(self, kernel: KernelRecord, asker: str) -> None:
         if not kernel.process.killing:

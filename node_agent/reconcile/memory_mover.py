@@ -185,6 +185,7 @@ class MemoryMover:
             node.wake()
         kernel.preferences.suspended_by_user = False
         kernel.memory.stalled_since = None
+        kernel.residence.begin(node.clock())
         if mib:
             took = node.clock() - begun
             node.durations["resume"].append(took)

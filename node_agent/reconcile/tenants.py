@@ -36,6 +36,8 @@ def tenant(kernel: KernelRecord, now: int, notice_ms: int, min_notice_ms: int) -
         notice=kernel.notice.deadline,
         notice_ms=max(min_notice_ms, notice_ms),
         idle_since=kernel.gate.idle_since,
+        user=lease.user if lease else "",
+        resident_until=kernel.residence.until,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..policy.reclaim_steps import WaitStep
-from ..state.kernel_record import KernelRecord
+from ..state.kernel_record import KernelRecord, have_same_user
 from ..state.node import NodeRuntime
 
 __all__ = ["wait_text"]
@@ -25,10 +25,18 @@ def wait_text(node: NodeRuntime, kernel: KernelRecord, step: WaitStep, now: int)
         return _copy_text(node, kernel, copying, now)
     if not kernel.assignment.attached:
         return node.text.waits_to_attach(left)
+    own = next((one for one in blockers if _is_resident(one, kernel, now)), None)
+    if own is not None and left is None:
+        return node.text.waits_for_own_notebook(own, (own.residence.until - now) / 1000)
     foreign = [node.foreign.get(gpu, 0) for gpu in kernel.assignment.assigned_gpus]
     running = [one for one in blockers if one.computes(now)]
     saved = kernel.memory.saved_mib
     return node.text.waits_for_room(running, left, saved, max(foreign, default=0))
+
+
+def _is_resident(blocker: KernelRecord, kernel: KernelRecord, now: int) -> bool:
+    is_busy = blocker.is_running(now) and bool(blocker.registration.name)
+    return now < blocker.residence.until and is_busy and have_same_user(blocker, kernel)
 
 
 def _copy_text(node: NodeRuntime, kernel: KernelRecord, copying: KernelRecord, now: int) -> str:

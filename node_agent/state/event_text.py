@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from jupyter_gpushare.core.model.units import duration_text, memory_text
 
-from .kernel_record import KernelRecord
+from .kernel_record import KernelRecord, have_same_user
 
 __all__ = ["EventText"]
 
@@ -27,7 +27,7 @@ class EventText:
         """The notebook by its name when both belong to one person, else only its project."""
         if asker is None or asker.lease is None:
             return "another workload"
-        if victim is not None and _same_user(asker, victim) and asker.registration.name:
+        if victim is not None and have_same_user(asker, victim) and asker.registration.name:
             return f"your notebook {asker.registration.name}"
         return f"a workload of project {asker.lease.project}"
 
@@ -207,6 +207,14 @@ class EventText:
         return f"Waiting for {what}: a copy is in progress."
 
     @staticmethod
+    def waits_for_own_notebook(kernel: KernelRecord, seconds: float) -> str:
+        return (
+            f"Waiting for memory that your notebook {kernel.registration.name} uses. Both need more "
+            f"than their shares, so it keeps its memory for at least {_whole_seconds(seconds)} s. "
+            "Interrupt it, or release its GPU with `%gpu release` there, to use the memory here now."
+        )
+
+    @staticmethod
     def _other_processes(mib: int) -> str:
         return f" Other processes use {memory_text(mib)} of the GPU." if mib else ""
 
@@ -260,10 +268,3 @@ def _kept(mib: int) -> str:
 
 def _whole_seconds(seconds: float) -> int:
     return max(1, round(seconds))
-
-
-def _same_user(one: KernelRecord, other: KernelRecord) -> bool:
-    """Whether the scheduler knows both as workloads of one person."""
-    if one.lease is None or other.lease is None:
-        return False
-    return bool(one.lease.user) and one.lease.user == other.lease.user

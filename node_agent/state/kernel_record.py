@@ -15,8 +15,9 @@ from .cell_requests import UNGATED_MS, CellRequests
 from .kernel_memory import KernelMemory
 from .kernel_process import KernelProcess, Registration
 from .notices import IdleState, Publication, ReclaimNotice
+from .residence import Residence
 
-__all__ = ["Heartbeat", "KernelRecord", "UserPreferences"]
+__all__ = ["Heartbeat", "KernelRecord", "UserPreferences", "have_same_user"]
 
 
 @dataclass(slots=True)
@@ -54,6 +55,7 @@ class KernelRecord:
     preferences: UserPreferences = field(default_factory=UserPreferences)
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     notice: ReclaimNotice = field(default_factory=ReclaimNotice)
+    residence: Residence = field(default_factory=Residence)
     idle: IdleState = field(default_factory=IdleState)
     published: Publication = field(default_factory=Publication)
 
@@ -140,4 +142,12 @@ class KernelRecord:
         """The lease is over; the kernel, and its saved memory, stay."""
         self.assignment = self.assignment.without_lease()
         self.notice = ReclaimNotice()
+        self.residence = Residence()
         self.memory.bursting = False
+
+
+def have_same_user(one: KernelRecord, other: KernelRecord) -> bool:
+    """Whether the scheduler knows both as workloads of one person."""
+    if one.lease is None or other.lease is None:
+        return False
+    return bool(one.lease.user) and one.lease.user == other.lease.user

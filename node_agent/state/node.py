@@ -33,6 +33,7 @@ from .draining import Draining
 from .event_text import EventText
 from .kernel_record import KernelRecord
 from .kernel_view import NodeFacts, kernel_owner, kernel_runtime, kernel_view
+from .residence import Rotations
 from .usage_outbox import UsageOutbox
 from .wall_clock import wall_ms
 
@@ -70,6 +71,7 @@ class NodeRuntime:
         self.foreign: dict[int, int] = {}
         """MiB per GPU that other processes hold: not available to kernels."""
         self.draining = Draining(config.drain_ms)
+        self.rotations = Rotations()
         self.text = EventText(devices.traits.label)
         self.durations: dict[Timed, list[int]] = {"gate_wait": [], "suspend": [], "resume": []}
         """How long (ms) these took since the last report of usage."""
