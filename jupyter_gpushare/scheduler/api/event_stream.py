@@ -119,16 +119,16 @@ class EventStream:
 
     def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None:
         """Stores a frame and queues it for its listeners. Never blocks."""
-        frame_ = _StreamFrame(frame.revision, project, user, frame)
+        entry = _StreamFrame(frame.revision, project, user, frame)
         if len(self._ring) == self._ring.maxlen:
             self._oldest = self._ring[0].revision
-        self._ring.append(frame_)
+        self._ring.append(entry)
         if project is None:
             for listener in self._listeners:
-                self._send_frame(listener, frame_)
+                self._send_frame(listener, entry)
         else:
             for listener, with_names in self._listeners_of(project, user):
-                self._enqueue(listener, frame_.body(with_names))
+                self._enqueue(listener, entry.body(with_names))
 
     def _listeners_of(self, project: str, user: str | None) -> list[tuple[_StreamListener, bool]]:
         if not self._listeners:
@@ -186,27 +186,27 @@ class EventStream:
         assert self._source is not None
         if since is None or not self._oldest < since <= self._source.revision:
             return False
-        missed = [frame_ for frame_ in self._ring if frame_.revision >= since]
+        missed = [entry for entry in self._ring if entry.revision >= since]
         if len(missed) > self._backlog:
             return False
-        for frame_ in missed:
-            self._send_frame(listener, frame_)
+        for entry in missed:
+            self._send_frame(listener, entry)
         return True
 
-    def _send_frame(self, listener: _StreamListener, frame_: _StreamFrame) -> None:
+    def _send_frame(self, listener: _StreamListener, entry: _StreamFrame) -> None:
         assert self._source is not None
-        if not self._source.may_see(listener.identity, frame_.project, frame_.user):
+        if not self._source.may_see(listener.identity, entry.project, entry.user):
             return
-        if isinstance(frame_.frame, m.ServiceChanged):
+        if isinstance(entry.frame, m.ServiceChanged):
             body: bytes | None = m.encode(
                 m.ServiceChanged(
-                    revision=frame_.revision, status=self._source.status(listener.identity)
+                    revision=entry.revision, status=self._source.status(listener.identity)
                 )
             )
         else:
-            body = frame_.body(
-                with_names=frame_.project is None
-                or self._source.sees_names(listener.identity, frame_.user)
+            body = entry.body(
+                with_names=entry.project is None
+                or self._source.sees_names(listener.identity, entry.user)
             )
         self._enqueue(listener, body)
 

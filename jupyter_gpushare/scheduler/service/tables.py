@@ -29,22 +29,26 @@ def queue_rows(queues: Iterable[QueueShare], visible: set[str]) -> list[m.QueueR
     """A row per queue, pool and resource: all departments, and the projects that the caller may
     see.
     """
-    return [
-        m.QueueRow(
-            queue=q.queue,
-            kind="department" if q.kind == "department" else "project",
-            pool=q.pool,
-            resource=resource,  # type: ignore[arg-type]  # one of the three
-            quota=_amount(q.quota[i], scale),
-            limit=_amount(q.limit[i], scale),
-            fair_share=q.fair_share[i] / scale,
-            allocated=q.allocated[i] / scale,
-            requested=q.requested[i] / scale,
-        )
-        for q in queues
-        if q.kind == "department" or q.queue in visible
-        for i, (resource, scale) in enumerate(_SCALES.items())
-    ]
+    rows: list[m.QueueRow] = []
+    for queue in queues:
+        if queue.kind == "department" or queue.queue in visible:
+            rows += [_queue_row(queue, index, name) for index, name in enumerate(_SCALES)]
+    return rows
+
+
+def _queue_row(queue: QueueShare, index: int, resource: str) -> m.QueueRow:
+    scale = _SCALES[resource]
+    return m.QueueRow(
+        queue=queue.queue,
+        kind="department" if queue.kind == "department" else "project",
+        pool=queue.pool,
+        resource=resource,  # type: ignore[arg-type]  # a key of _SCALES
+        quota=_amount(queue.quota[index], scale),
+        limit=_amount(queue.limit[index], scale),
+        fair_share=queue.fair_share[index] / scale,
+        allocated=queue.allocated[index] / scale,
+        requested=queue.requested[index] / scale,
+    )
 
 
 def _amount(value: int, scale: int) -> float | None:

@@ -170,16 +170,13 @@ class TimeLimits:
     def _announce(self, record: WorkloadRecord, end: int, now: int, text: str) -> None:
         """Notifies leases that have not been notified."""
         self._announced.add(record.id)
-        text_ = f"The GPU is released in {duration_text(end - now)}. {text}"
-        pending_events = [
-            lease
+        message = f"The GPU is released in {duration_text(end - now)}. {text}"
+        changed = [
+            replace(lease, ends_at=m.stamp(end), message=message)
             for lease in record.leases.values()
             if lease.wanted == "hold" and lease.ends_at is None
         ]
-        self._change(
-            record,
-            [replace(lease, ends_at=m.stamp(end), message=text_) for lease in pending_events],
-        )
+        self._change(record, changed)
 
     def _withdraw_all(self) -> None:
         for id_ in self._announced:
@@ -188,12 +185,12 @@ class TimeLimits:
         self._announced.clear()
 
     def _withdraw(self, record: WorkloadRecord) -> None:
-        text_ = [
-            lease
+        changed = [
+            replace(lease, ends_at=None, message="")
             for lease in record.leases.values()
             if lease.wanted == "hold" and lease.ends_at is not None
         ]
-        self._change(record, [replace(lease, ends_at=None, message="") for lease in text_])
+        self._change(record, changed)
 
     def _evict(self, record: WorkloadRecord, text: str) -> None:
         record.ending = text

@@ -123,15 +123,13 @@ class SchedulerHistory:
     ) -> m.QueueHistory:
         """All departments, and the visible projects."""
         samples = thinned(self._queues.since(now - minutes * 60_000), MOST_POINTS)
-        return m.QueueHistory(
-            samples=[
-                _queue_row(at, point)
-                for at, points in samples
-                for point in points
-                if pool in (None, point.pool)
-                and (point.kind == "department" or point.queue in visible)
-            ]
-        )
+        rows: list[m.QueueSample] = []
+        for at, points in samples:
+            for point in points:
+                is_visible = point.kind == "department" or point.queue in visible
+                if is_visible and pool in (None, point.pool):
+                    rows.append(_queue_row(at, point))
+        return m.QueueHistory(samples=rows)
 
     def evictions(self, may_see: Callable[[str, str], bool]) -> m.Evictions:
         """Evictions in visible projects, oldest first. The workload that each makes room for is
