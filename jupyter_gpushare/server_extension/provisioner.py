@@ -52,7 +52,7 @@ IPYKERNEL_IN_SHELL: Final = re.compile(r"(?<=\s)-m\s+ipykernel(_launcher|\.kerne
 LOAD_EXTENSION: Final = ("--ext", "jupyter_gpushare")
 
 
-def _amount(help_text: str) -> Any:
+def _setting(help_text: str) -> Any:
     # Any value is accepted here: a wrong one is reported with its field at the first start and
     # never prevents a restart.
     return AnyTrait(None, allow_none=True, config=True, help=help_text)
@@ -61,17 +61,16 @@ def _amount(help_text: str) -> Any:
 class GpuShareProvisioner(LocalProvisioner):
     """`gpushare-provisioner` in a kernelspec; its `config` is the request."""
 
-    preset = _amount("Name of one of the server's presets, which gives default values.")
-    gpu = _amount(
+    preset = _setting("Name of one of the server's presets, which gives default values.")
+    gpu = _setting(
         "GPUs that this kernel requests: 0.5, 2. Default: none; it may request one later."
     )
-    gpu_memory = _amount("GPU memory instead of a number of GPUs: 20GiB.")
-    gpu_limit = _amount("Burst limit in GPUs. Default: the whole GPU.")
-    project = _amount("Project. Default: the user's first project.")
-    node_pools = _amount("Node pools in order of preference. Default: the project's.")
-    priority_class = _amount("Priority class. Default: the policy's.")
-
-    queue_anyway = _amount("Queue a request that no node can run now, in place of an error.")
+    gpu_memory = _setting("GPU memory instead of a number of GPUs: 20GiB.")
+    gpu_limit = _setting("Burst limit in GPUs. Default: the whole GPU.")
+    project = _setting("Project. Default: the user's first project.")
+    node_pools = _setting("Node pools in order of preference. Default: the project's.")
+    priority_class = _setting("Priority class. Default: the policy's.")
+    queue_anyway = _setting("Queue a request that no node can run now, in place of an error.")
 
     _launches = 0
 
