@@ -36,7 +36,7 @@ await inLab(
     await lab.notebook('c.ipynb');
     await lab.done(
       'c.ipynb',
-      await lab.run('c.ipynb', '%gpu request 2 --priority build --no-wait')
+      await lab.run('c.ipynb', '%gpu request 2 --priority build --queue-anyway --no-wait')
     );
     await lab.command('gpushare:dashboard');
     await expectText('1 / 2 GPUs allocated');
