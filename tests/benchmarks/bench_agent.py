@@ -1,8 +1,8 @@
-"""The node agent's own times, with real processes and the real socket. `python -m
-tests.benchmarks.bench_agent`. Exit 1: a bar was missed.
+"""Times of the node agent, with real processes and the real socket. `python -m
+tests.benchmarks.bench_agent`. Exit 1: a target was missed.
 
-The scheduler is played, everything else is real. The copy itself is simulated at a known rate and
-taken off.
+The scheduler is fake, everything else is real. Copies are simulated at a known rate, and their time
+is subtracted.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ MEASURE = """
 import __main__ as child, time, statistics
 times = []
 for _ in range({count}):
-    begun = time.perf_counter(); n, _, _ = child.gate(); times.append((time.perf_counter() - begun) * 1000)
+    begun = time.perf_counter()
+    n, _, _ = child.gate()
+    times.append((time.perf_counter() - begun) * 1000)
     child.link.send({{"type": "cell_end", "n": n}})
 times.sort(); result = (statistics.median(times), times[int(len(times) * 0.99)])
 """
 
 
-def say(what: str, measured: float, bar: float, unit: str) -> bool:
-    sys.stdout.write(f"{what}: {measured:.2f} {unit} (bar {bar:g} {unit})\n")
+def report(what: str, measured: float, bar: float, unit: str) -> bool:
+    sys.stdout.write(f"{what}: {measured:.2f} {unit} (target {bar:g} {unit})\n")
     return measured <= bar
 
 
@@ -39,13 +41,13 @@ async def gate() -> bool:
         child = world.server.kernels["a"]
         await child.run("bufs.append(simgpu.alloc('20GiB'))")
         median, p99 = (await child.run(MEASURE.format(count=GATES), timeout=60))["result"]
-        sys.stdout.write(f"gate with nothing to do, p99 of {GATES}: {p99:.2f} ms\n")
-        return say(f"gate with nothing to do, median of {GATES}", median, GATE_BAR_MS, "ms")
+        sys.stdout.write(f"cell gate without reclaim, p99 of {GATES}: {p99:.2f} ms\n")
+        return report(f"cell gate without reclaim, median of {GATES}", median, GATE_BAR_MS, "ms")
 
 
 async def by_suspend() -> bool:
-    """B starts a cell in its share; A is idle and holds 70 of 80 GiB. Both take turns; the copies
-    are 70 GiB out, then 70 GiB in.
+    """A and B take turns: one starts a cell within its share while the other is idle and holds 70
+    of 80 GiB. 70 GiB are saved, then 70 GiB restored.
     """
     async with World(gpus=1, copy_gib_s=COPY_GIB_S) as world:
         for name in "ab":
@@ -57,8 +59,8 @@ async def by_suspend() -> bool:
         for turn in range(RECLAIMS):
             done = await world.server.kernels["ab"[turn % 2]].run("result = bufs[0].nbytes")
             beyond.append(done["waited"] * 1000 - 2 * 70 / COPY_GIB_S * 1000)
-        return say(
-            f"reclaim by suspend and resume, beyond the copies, worst of {RECLAIMS}",
+        return report(
+            f"reclaim by suspend and resume, without the copies, worst of {RECLAIMS}",
             max(beyond),
             SUSPEND_BAR_MS,
             "ms",
@@ -66,9 +68,7 @@ async def by_suspend() -> bool:
 
 
 async def by_kill(*, deaf: bool) -> bool:
-    """The same where nothing can be saved; the notice is over at once, so what is timed is the last
-    rung alone.
-    """
+    """The same without suspend and without a notice, so that only the restart is timed."""
     beyond = []
     for _ in range(RECLAIMS):
         async with World(gpus=1, notice_ms=0) as world:
@@ -81,14 +81,14 @@ async def by_kill(*, deaf: bool) -> bool:
             begun = time.perf_counter()
             await b.run("bufs.append(simgpu.alloc('40GiB'))")
             beyond.append((time.perf_counter() - begun) * 1000)
-    who = "the agent, its server being deaf" if deaf else "its server"
-    return say(
-        f"reclaim by kill through {who}, worst of {RECLAIMS}", max(beyond), KILL_BAR_MS, "ms"
+    actor = "the agent, without an answer of the server" if deaf else "the server"
+    return report(
+        f"reclaim by restart through {actor}, worst of {RECLAIMS}", max(beyond), KILL_BAR_MS, "ms"
     )
 
 
 async def steady() -> bool:
-    """8 GPUs, 32 kernels that hold memory and do nothing."""
+    """8 GPUs, 32 idle kernels that hold memory."""
     async with World(gpus=8) as world:
         names = [f"k{number}" for number in range(32)]
         for index, name in enumerate(names):
@@ -99,11 +99,11 @@ async def steady() -> bool:
         cpu, wall = time.process_time(), time.perf_counter()
         await asyncio.sleep(STEADY_S)
         share = (time.process_time() - cpu) / (time.perf_counter() - wall) * 100
-        return say("agent, 8 GPUs, 32 kernels, steady", share, STEADY_BAR, "% of one core")
+        return report("agent, 8 GPUs, 32 idle kernels", share, STEADY_BAR, "% of one core")
 
 
 def main() -> None:
-    """Every case; each is a world of its own."""
+    """Run all cases, each on its own node."""
     passed = [
         asyncio.run(case)
         for case in (gate(), by_suspend(), by_kill(deaf=False), by_kill(deaf=True), steady())

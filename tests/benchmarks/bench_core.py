@@ -1,8 +1,8 @@
-"""How long the scheduler's core takes, and how that grows. `python -m tests.benchmarks.bench_core
+"""Times of the scheduler's core, and their growth. `python -m tests.benchmarks.bench_core
 [--json FILE] [--only NAME]`.
 
-Every case first asserts that the work it times was done. Medians of a few runs, on fresh clusters;
-decision time only, without building.
+Every case asserts that the timed work was done. Medians of a few runs on fresh clusters; only
+decisions are timed.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def submit(
 def filled(
     nodes: int, quotas: dict[str, int], project: str, per_node: int = 8, priority: int = 50
 ) -> Cluster:
-    """GPUs held by one-GPU workloads of this project, for long; with a priority of 100 they are
-    never taken away.
+    """GPUs allocated to one-GPU workloads of this project for a long time; with priority 100 they
+    are never evicted.
     """
     cluster = cluster_of(nodes, quotas)
     for i in range(nodes * per_node):
@@ -100,7 +100,7 @@ def filled(
 
 
 def reclaim_by_gang(nodes: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
-    """A gang of nodes/10 pods x 8 GPUs takes back from a project without quota."""
+    """A gang of nodes/10 pods x 8 GPUs reclaims from a project without quota."""
     cluster = filled(nodes, {"poor": 0, "rich": nodes * 8}, "poor")
     cycle(cluster, 0)
     submit(cluster, "gang", "rich", pods=nodes // 10, gpu=8 * GPU, created=10**6)
@@ -114,7 +114,7 @@ def reclaim_by_gang(nodes: int) -> tuple[Callable[[], object], Callable[[object]
 
 
 def hopeless_gang(nodes: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
-    """The same gang one pod too large for what may be taken: the verdict that it has to wait."""
+    """The same gang, one pod larger than what can be reclaimed: it stays pending."""
     cluster = filled(
         nodes, {"poor": nodes * 8 - nodes // 10 * 8 + 8, "rich": nodes // 10 * 8}, "poor"
     )
@@ -148,9 +148,7 @@ def decide(nodes: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
 
 
 def one_among_pending(pending: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
-    """A request comes, is refused for want of room, in a full cluster where so many wait; and its
-    reason is read.
-    """
+    """A request in a full cluster with many pending ones stays pending, and its reason is read."""
     cluster = filled(1000, {f"p{i}": 2000 for i in range(4)}, "p0")
     for i in range(pending):
         submit(cluster, f"q{i:06}", "p0", created=10**6 + i, gpu=(GPU, 2 * GPU, 500)[i % 3])
@@ -168,7 +166,7 @@ def one_among_pending(pending: int) -> tuple[Callable[[], object], Callable[[obj
 
 
 def one_bound_among_pending(pending: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
-    """A small request comes and is bound at once, while so many larger ones wait."""
+    """A small request is bound at once, while many larger ones are pending."""
     cluster = filled(1000, {f"p{i}": 8000 for i in range(4)}, "p0", per_node=7, priority=100)
     for i in range(pending):
         submit(cluster, f"q{i:06}", f"p{i % 4}", created=10**6 + i, gpu=(2 + i % 7) * GPU)
@@ -185,8 +183,8 @@ def one_bound_among_pending(pending: int) -> tuple[Callable[[], object], Callabl
 
 
 def read_one_reason(pending: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
-    """The first reason that is read after a cycle, with its place in the queue among so many of
-    four projects.
+    """The first reason read after a cycle, with its queue position among many requests of four
+    projects.
     """
     cluster = filled(1000, {f"p{i}": 8000 for i in range(4)}, "p0", per_node=7, priority=100)
     for i in range(pending):
@@ -208,9 +206,7 @@ CASES: dict[str, tuple[Case, tuple[int, ...], bool]] = {
 
 
 def median_of(case: Case, size: int, fresh: bool, runs: int) -> float:
-    """Seconds. The garbage collector rests meanwhile, as it would mostly measure the builder's
-    leavings.
-    """
+    """Seconds. The garbage collector is off, as it would mostly collect objects of the builder."""
     times = []
     run, done = case(size)
     for i in range(runs):

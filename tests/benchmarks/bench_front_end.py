@@ -1,8 +1,8 @@
-"""What the front end costs, in a real browser: `python -m tests.benchmarks.bench_front_end` (about
-four minutes). Exit 1: a bar was missed.
+"""Cost of the front end in a real browser: `python -m tests.benchmarks.bench_front_end` (about four
+minutes). Exit 1: a target was missed.
 
-Writes docs/measurements/front-end.md. Each part has a server and a browser of its own; measure.mjs
-says how each number is found.
+Writes docs/measurements/front-end.md. Each part has its own server and browser; measure.mjs
+describes how each number is measured.
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ REPORT = ROOT / "docs" / "measurements" / "front-end.md"
 BUNDLE = ROOT / "jupyter_gpushare" / "labextension" / "static"
 BUNDLE_BAR, DELAY_BAR_MS, IDLE_BAR = 300_000, 200, 1.0
 FRAME_BAR_MS = 34
-"""Two frames of a 60 Hz screen: a scroll that misses no more than one frame at a time looks smooth.
-"""
+"""Two frames at 60 Hz: scrolling that misses at most one frame at a time looks smooth."""
 HEAD = """\
 # The front end
 
-Measured on {day} in Debian's Chromium on 2 cores shared with other work, without a graphics card. Repeat it with `python -m tests.benchmarks.bench_front_end`.
+Measured on {day} in Debian's Chromium on 2 cores shared with other work, without a graphics card. \
+Repeat it with `python -m tests.benchmarks.bench_front_end`.
 
-| what | measured | bar |
+| what | measured | target |
 |---|---|---|
 """
 TAIL = """
-"Our code" is everything that has a function of ours on its stack, by the browser's own profiler. A frame is late when the next one comes more than one frame
-after it should: with 4000 GPUs or workloads the answer of a poll, some megabytes, costs one late frame every few seconds; with 500 kernels nothing does.
+"Our code" is everything with a function of this extension on its stack, by the profiler. \
+A frame is late when the next one comes more than one frame after it is due: with 4000 GPUs or \
+workloads, the response of a poll (some megabytes) costs one late frame every few seconds; with \
+500 kernels there are none.
 """
 
 
 def bundle_bytes(folder: Path = BUNDLE) -> int:
-    """Everything that a page could load of us, each file as a server sends it."""
+    """Size of all files that a page can load, compressed as by a server."""
     return sum(len(gzip.compress(file.read_bytes(), 9)) for file in folder.glob("*.js"))
 
 
@@ -55,13 +57,13 @@ def main() -> int:
     )
     rows = [
         (
-            "from an event in the scheduler to the changed pixel in the sidebar, median (95th percentile)",
+            "from a scheduler event to the changed pixel in the sidebar, median (95th percentile)",
             f"{delay['median']:.0f} ms ({delay['p95']:.0f} ms, {delay['events']} events)",
             f"{DELAY_BAR_MS} ms",
             delay["median"] <= DELAY_BAR_MS,
         ),
         (
-            "our code while nothing happens: sidebar shown",
+            "our code while idle: sidebar shown",
             f"{idle['panel']:.2f} % of a core",
             f"{IDLE_BAR:g} %",
             idle["panel"] <= IDLE_BAR,
@@ -86,12 +88,15 @@ def main() -> int:
     text = HEAD.format(day=f"{datetime.datetime.now(datetime.UTC).date():%-d %B %Y}")
     text += "".join(f"| {what} | {found} | {bar} |\n" for what, found, bar, _ in rows) + TAIL
     REPORT.write_text(text)
-    print(text)  # noqa: T201 - it is a command
+    print(text)  # noqa: T201 - a command
     return 0 if all(reached for *_, reached in rows) else 1
 
 
 def frame_row(what: str, frames: dict[str, float]) -> tuple[str, str, str, bool]:
-    found = f"{frames['median']:.1f} ms per frame, 95 % within {frames['p95']:.1f} ms, worst {frames['worst']:.0f} ms"
+    found = (
+        f"{frames['median']:.1f} ms per frame, 95 % within {frames['p95']:.1f} ms, "
+        f"worst {frames['worst']:.0f} ms"
+    )
     return what, found, "smooth", frames["p95"] <= FRAME_BAR_MS
 
 

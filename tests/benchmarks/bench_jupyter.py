@@ -1,9 +1,9 @@
-"""Kernel start through our provisioner against the stock one, and a cell through the gate. `python
--m tests.benchmarks.bench_jupyter`.
+"""Kernel start with our provisioner compared with the standard one, and the cell gate. `python -m
+tests.benchmarks.bench_jupyter`.
 
-Real server, real kernels, real agent. A start is timed from the POST to the reply of a first cell,
-in turns, so that a slower moment of the machine hits all alike; and over the kernel's own sockets,
-because Jupyter's websocket looks for a new kernel twice a second only. Exit 1: a bar was missed.
+Real server, kernels and agent. A start is timed from the POST to the reply of a first cell,
+alternating, so that load of the machine affects all alike; and with the kernel's own sockets,
+because Jupyter's websocket polls for a new kernel only twice a second. Exit 1: a target was missed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ import time, statistics
 from jupyter_gpushare.kernel.session import current
 gate, times = current().gate, []
 for _ in range({count}):
-    begun = time.perf_counter(); assert gate.request().allowed; times.append(time.perf_counter() - begun)
+    begun = time.perf_counter()
+    assert gate.request().allowed
+    times.append(time.perf_counter() - begun)
 times.sort(); print(statistics.median(times) * 1000, times[int(len(times) * 0.99)] * 1000)
 """
 
@@ -48,7 +50,7 @@ def start(server: Server, spec: str) -> float:
     took = time.perf_counter() - begun
     client.stop_channels()
     server.rest("DELETE", f"api/kernels/{kernel_id}")
-    eventually(lambda: server.allocated() == 0, "given back")
+    eventually(lambda: server.allocated() == 0, "released")
     return took
 
 
@@ -58,9 +60,7 @@ def listens(port: int) -> bool:
 
 
 def kernel_starts(server: Server) -> bool:
-    """Plain: asks for nothing. Half: asks for half a GPU that is free, and has it when its first
-    cell runs.
-    """
+    """Plain: without a request. Half: requests half a free GPU, and has it for its first cell."""
     times: dict[str, list[float]] = {"stock": [], "plain": [], "half": []}
     for spec in times:
         start(server, spec)
@@ -70,7 +70,8 @@ def kernel_starts(server: Server) -> bool:
     medians = {spec: statistics.median(seen) for spec, seen in times.items()}
     for spec, median in medians.items():
         sys.stdout.write(
-            f"kernel start, {spec:<6} median of {STARTS}: {median:.3f} s, {median / medians['stock']:.3f} x stock\n"
+            f"kernel start, {spec:<6} median of {STARTS}: {median:.3f} s, "
+            f"{median / medians['stock']:.3f} x stock\n"
         )
     return max(medians["plain"], medians["half"]) <= START_BAR * medians["stock"]
 
@@ -80,7 +81,8 @@ def gate(server: Server) -> bool:
     notebook.ok("1")
     median, p99 = map(float, notebook.ok(ASK.format(count=GATES)).split())
     sys.stdout.write(
-        f"gate with nothing to do, {GATES} cells: median {median:.3f} ms, p99 {p99:.3f} ms (bar {GATE_BAR_MS} ms)\n"
+        f"cell gate without reclaim, {GATES} cells: median {median:.3f} ms, p99 {p99:.3f} ms "
+        f"(target {GATE_BAR_MS} ms)\n"
     )
     notebook.shut_down()
     return median <= GATE_BAR_MS

@@ -1,12 +1,11 @@
-"""A lab's load: 1000 kernels, 200 agents, 10 000 waiting, 50 requests a second. `python -m
-tests.benchmarks.bench_load [--json FILE]`.
+"""Load of a laboratory: 1000 kernels, 200 agents, 10 000 pending, 50 requests per second. `python
+-m tests.benchmarks.bench_load [--json FILE]`.
 
-Real HTTP, real WebSockets, real SQLite with every commit on disk; service, agents and people are
-three processes. The agents are light: they obey at once and report the usage of their leases every
-second, as real ones do. A request is timed from its POST to the frame of the stream that says
-`running`, and given back a second later. Those who wait are of many kinds (projects x shares x
-priorities): half stand before the limit of their project, half before a full node pool. What was
-timed is checked: every request was granted once.
+Real HTTP, WebSockets and SQLite with every commit on disk; service, agents and clients are three
+processes. The agents are minimal: they comply at once and report the usage of their leases every
+second. A request is timed from its POST to the stream frame with `running`, and released a second
+later. Pending requests are of many kinds (projects x shares x priorities): half exceed the limit of
+their project, half need a full node pool. The benchmark checks that every request was granted once.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ CLASSES = ("train", "interactive")
 
 
 def policy(projects: int, nodes: int) -> str:
-    """Projects with room (`p0`…), projects at their limit (`full…`), and a pool `train` of a tenth
-    of the nodes that is full.
+    """Projects below (`p0`…) and at (`full…`) their limit, and a full pool `train` with a tenth of
+    the nodes.
     """
     lines = [
         "node_pools: [{name: default}, {name: train, label: {key: pool, value: train}}]",
@@ -45,14 +44,13 @@ def policy(projects: int, nodes: int) -> str:
     ]
     gpus = nodes * GPUS
     for i in range(projects):
-        lines.append(
-            f"  - {{name: p{i}, pools: {{default: {{gpu: {{quota: {gpus // projects}}}}}, train: {{gpu: {{quota: 1}}}}}}}}"
-        )
+        quotas = f"default: {{gpu: {{quota: {gpus // projects}}}}}, train: {{gpu: {{quota: 1}}}}"
+        lines.append(f"  - {{name: p{i}, pools: {{{quotas}}}}}")
         lines.append(f"  - {{name: full{i}, pools: {{default: {{gpu: {{quota: 0, limit: 0}}}}}}}}")
     return "\n".join(lines) + "\n"
 
 
-async def _obeying(url: str, token: Path, nodes: int, told: Connection) -> None:
+async def _run_agents(url: str, token: Path, nodes: int, connection: Connection) -> None:
     async with AsyncExitStack() as stack:
         links = []
         for i in range(nodes):
@@ -61,8 +59,8 @@ async def _obeying(url: str, token: Path, nodes: int, told: Connection) -> None:
                 agent.node.labels["pool"] = "train"
             client = SchedulerClient(HttpTransport(url, token_in(token), call_s=30))
             links.append((agent, await stack.enter_async_context(agent.linked(client))))
-        told.send("linked")
-        while not told.poll():
+        connection.send("linked")
+        while not connection.poll():
             for agent, link in links:
                 rows = [
                     m.LeaseUsage(
@@ -74,14 +72,14 @@ async def _obeying(url: str, token: Path, nodes: int, told: Connection) -> None:
                 await asyncio.sleep(1 / nodes)
 
 
-def _agents(url: str, token: Path, nodes: int, told: Connection) -> None:
-    asyncio.run(_obeying(url, token, nodes, told))
+def _agents(url: str, token: Path, nodes: int, connection: Connection) -> None:
+    asyncio.run(_run_agents(url, token, nodes, connection))
 
 
 async def _fill(
     client: SchedulerClient, projects: int, kernels: int, waiting: int, full: int
 ) -> None:
-    """The state before the measurement: what runs, and what waits."""
+    """The state before the measurement: running and pending workloads."""
 
     async def ask(id_: str, project: str, gpu: float, **more: object) -> None:
         await client.submit(
@@ -125,9 +123,7 @@ async def _fill(
 async def _timed(
     client: SchedulerClient, projects: int, requests: int, per_second: float
 ) -> list[float]:
-    """Milliseconds from POST to the frame with the grant, by a steady clock; each is given back
-    once it has run for a second.
-    """
+    """Milliseconds from POST to the frame with the grant; each is released after a second."""
     begun: dict[str, float] = {}
     took: dict[str, float] = {}
     granted: dict[str, asyncio.Event] = {}
@@ -137,12 +133,10 @@ async def _timed(
         async with aclosing(client.changes()) as frames:
             async for frame in frames:
                 ready.set()
-                told = [frame.workload] if isinstance(frame, m.WorkloadChanged) else []
-                if isinstance(
-                    frame, m.SchedulerState
-                ):  # the first frame, and after the stream broke
-                    told = frame.workloads
-                for view in told:
+                changed = [frame.workload] if isinstance(frame, m.WorkloadChanged) else []
+                if isinstance(frame, m.SchedulerState):  # at the start, and after a reconnect
+                    changed = frame.workloads
+                for view in changed:
                     if view.state == "running" and view.id in granted:
                         took.setdefault(view.id, (time.perf_counter() - begun[view.id]) * 1000)
                         granted[view.id].set()
@@ -160,11 +154,7 @@ async def _timed(
 
     watching = asyncio.create_task(watch())
     await ready.wait()
-    await asyncio.sleep(
-        3
-        # the state of eleven thousand workloads was just written and read: that is not what is
-        # measured
-    )
+    await asyncio.sleep(3)  # after the initial state of eleven thousand workloads
     start, tasks = time.perf_counter(), []
     for i in range(requests):
         await asyncio.sleep(max(0, start + i / per_second - time.perf_counter()))
@@ -224,9 +214,7 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def _check(views: list[m.WorkloadView], options: argparse.Namespace) -> None:
-    """What was timed was real: the kernels run, the waiting wait, and nothing of the requests is
-    left.
-    """
+    """Kernels are running, pending workloads are pending, and all requests were released."""
     running = sum(view.state == "running" for view in views if view.id.startswith("kernel-"))
     waiting = sum(view.state == "pending" for view in views if view.id.startswith("waiting-"))
     left = [view.id for view in views if view.id.startswith("r")]
@@ -260,7 +248,7 @@ def main() -> None:
     parser.add_argument(
         "--pid-file",
         type=Path,
-        help="gets the service's process id when the measurement begins, for a profiler",
+        help="file for the process id of the service when the measurement begins, for profilers",
     )
     options = parser.parse_args()
     fork_server = ForkServer()
@@ -270,9 +258,11 @@ def main() -> None:
     finally:
         fork_server.close()
     sys.stdout.write(
-        f"{options.kernels} kernels, {options.agents} agents, {row['waiting']} waiting, {options.per_second:g} requests/s: "
-        f"p50 {row['p50_ms']:.2f} ms, p99 {row['p99_ms']:.2f} ms, worst {row['worst_ms']:.2f} ms; service {row['cpu_percent']} % of a core, "
-        f"{row['memory_mib']} MiB; kill -9 to ready again {row['restart_s']} s\n"
+        f"{options.kernels} kernels, {options.agents} agents, {row['waiting']} pending, "
+        f"{options.per_second:g} requests/s: p50 {row['p50_ms']:.2f} ms, "
+        f"p99 {row['p99_ms']:.2f} ms, worst {row['worst_ms']:.2f} ms; "
+        f"service {row['cpu_percent']} % of a core, {row['memory_mib']} MiB; "
+        f"kill -9 to ready {row['restart_s']} s\n"
     )
     if options.json:
         options.json.write_text(json.dumps(row, indent=1))

@@ -1,12 +1,12 @@
-"""How full a mixed cluster gets: the openb trace by the protocol of the FGD paper. `python -m
+"""Allocation of a mixed cluster: the openb trace with the protocol of the FGD paper. `python -m
 tests.benchmarks.bench_openb [--json FILE]`.
 
-The whole trace, and more of it drawn with replacement until 1.3 times the GPUs of the cluster are
-asked for, is shuffled; pods only arrive, a thousand per cycle, and nothing is known of those that
-are still to come. Reported is the part of all GPUs that is allocated when as much was asked for as
-there is (the pod that crosses that line is not counted). Published for this protocol: FGD 95.23 ±
-0.10, best fit 92.86. There the smallest name breaks ties and does part of the packing, so here the
-nodes are also named the other way round, and at random.
+The trace, extended by samples with replacement to requests of 1.3 times the GPUs of the cluster, is
+shuffled; pods only arrive, a thousand per cycle, and future ones are unknown. The result is the
+fraction of all GPUs that is allocated when the requests reach the capacity (without the pod that
+exceeds it). Published for this protocol: FGD 95.23 ± 0.10, best fit 92.86. Ties are broken by the
+smallest name there, which contributes to the packing; here the nodes are also named in reverse and
+at random.
 """
 
 from __future__ import annotations
@@ -78,20 +78,20 @@ def milli(row: dict[str, str]) -> int:
 
 
 def arrivals(data: Path, nodes: list[Node], seed: int) -> Iterator[Pod]:
-    """The pods in the order of arrival, until as much was asked for as there is."""
+    """The pods in the order of arrival, until the requests reach the capacity."""
     trace = rows(data / FILES[1])
     capacity = sum(node.gpus for node in nodes) * GPU
     chooser = random.Random(seed)
-    drawn, asked = list(trace), sum(map(milli, trace))
-    while asked < 1.3 * capacity:
+    drawn, requested = list(trace), sum(map(milli, trace))
+    while requested < 1.3 * capacity:
         row = chooser.choice(trace)
         drawn.append(row)
-        asked += milli(row)
+        requested += milli(row)
     chooser.shuffle(drawn)
-    asked = 0
+    requested = 0
     for i, row in enumerate(drawn):
-        asked += milli(row)
-        if asked > capacity:
+        requested += milli(row)
+        if requested > capacity:
             return
         named = (
             tuple(n.name for n in nodes if n.labels["model"] in row["gpu_spec"].split("|"))
@@ -108,7 +108,7 @@ def arrivals(data: Path, nodes: list[Node], seed: int) -> Iterator[Pod]:
 
 
 def allocated(data: Path, pool: NodePool, naming: str, seed: int) -> tuple[float, float]:
-    """Percent of all GPUs that is allocated at the end, and seconds per thousand pods."""
+    """Percentage of all GPUs allocated at the end, and seconds per thousand pods."""
     nodes = machines(data, naming, seed)
     everything = Quota(Amounts(UNLIMITED, UNLIMITED, UNLIMITED))
     policy = Policy(
@@ -146,7 +146,8 @@ def main() -> None:
         return
     results = []
     sys.stdout.write(
-        f"{'placement, ties go to':28} {'allocated':>18} {'worst seed':>11} {'s per 1000 pods':>16}\n"
+        f"{'placement, ties go to':28} {'allocated':>18} {'worst seed':>11} "
+        f"{'s per 1000 pods':>16}\n"
     )
     for name, (pool, naming) in CASES.items():
         if options.only not in name:

@@ -1,12 +1,12 @@
-"""What the named options of a node pool buy, each in the situation that it was made for. `python -m
+"""Effects of options of a node pool, each in a suitable situation. `python -m
 tests.benchmarks.bench_options`.
 
-* `victims: smallest`: fifty nodes full of over-quota jobs of 1 to 8 GPUs and all ages; thirty
-  requests take back what is theirs.
-* `reserve_after`: one queue where a stream of small jobs keeps 64 GPUs busy, and gangs of 32 GPUs
-  come every twelve hours.
-* `usage: siblings`: a department owns a tenth of the cluster; for three days one of its projects
-  used all of that, then a second comes.
+* `victims: smallest`: fifty nodes full of over-quota jobs of 1 to 8 GPUs and various ages; thirty
+  requests reclaim their quota.
+* `reserve_after`: one queue where small jobs keep 64 GPUs busy, and gangs of 32 GPUs arrive every
+  twelve hours.
+* `usage: siblings`: a department has a tenth of the cluster; one of its projects used all of it for
+  three days, then a second one starts.
 """
 
 from __future__ import annotations
@@ -50,15 +50,14 @@ def quota(gpus: int, limit: int = UNLIMITED) -> Quota:
     )
 
 
-# -- victims: smallest
-# ---------------------------------------------------------------------------------------------------
+# -- victims: smallest -----------------------------------------------------------------------------
 
 
-def crowded(
+def full_cluster(
     victims: Literal["fair", "smallest"], seed: int
 ) -> tuple[Cluster, dict[str, Workload], dict[str, int]]:
-    """Fifty full nodes: jobs of 1, 2, 4 or 8 GPUs of a project without quota, started up to a day
-    ago.
+    """Fifty full nodes with jobs of 1, 2, 4 or 8 GPUs of a project without quota, started within the
+    last day.
     """
     chooser = random.Random(seed)
     policy = Policy(
@@ -90,17 +89,17 @@ def crowded(
     return cluster, works, starts
 
 
-def taken_back(victims: Literal["fair", "smallest"], seed: int) -> tuple[int, int, int, float]:
-    """Thirty requests of 1 to 4 GPUs, one per cycle: GPUs asked for, GPUs and jobs evicted, and
-    GPU-hours since their starts.
+def reclaimed(victims: Literal["fair", "smallest"], seed: int) -> tuple[int, int, int, float]:
+    """Thirty requests of 1 to 4 GPUs, one per cycle: GPUs requested, GPUs and jobs evicted, and
+    GPU-hours since their start.
     """
-    cluster, works, starts = crowded(victims, seed)
+    cluster, works, starts = full_cluster(victims, seed)
     chooser = random.Random(seed + 1000)
-    asked = gpus = jobs = 0
+    requested = gpus = jobs = 0
     hours = 0.0
     for i in range(30):
         size = chooser.choice([1, 1, 2, 3, 4])
-        asked += size
+        requested += size
         cluster.apply(
             WorkloadSubmitted(
                 Workload(f"o{i:02}", "owners", (Pod("p", gpu=size * GPU),), created=i)
@@ -115,18 +114,19 @@ def taken_back(victims: Literal["fair", "smallest"], seed: int) -> tuple[int, in
                     hours + held * (now - starts[eviction.workload]) / HOUR,
                 )
                 cluster.apply(PodReleased(eviction.workload, eviction.pod))
-    return asked, gpus, jobs, hours
+    return requested, gpus, jobs, hours
 
 
 def smallest() -> list[Row]:
     rows: list[Row] = []
-    for victims in ("fair", "smallest"):
-        runs = [taken_back(victims, seed) for seed in range(10)]  # type: ignore[arg-type]  # the loop's two literals
-        asked, gpus, jobs, hours = (statistics.mean(run[i] for run in runs) for i in range(4))
+    choices: tuple[Literal["fair", "smallest"], ...] = ("fair", "smallest")
+    for victims in choices:
+        runs = [reclaimed(victims, seed) for seed in range(10)]
+        requested, gpus, jobs, hours = (statistics.mean(run[i] for run in runs) for i in range(4))
         rows.append(
             {
                 "option": f"victims: {victims}",
-                "GPUs asked": asked,
+                "GPUs requested": requested,
                 "GPUs evicted": gpus,
                 "jobs evicted": jobs,
                 "GPU-hours lost": hours,
@@ -135,13 +135,12 @@ def smallest() -> list[Row]:
     return rows
 
 
-# -- reserve_after
-# -------------------------------------------------------------------------------------------------------
+# -- reserve_after ---------------------------------------------------------------------------------
 
 
 def stream(seed: int) -> list[Job]:
-    """Four days of one-GPU jobs of half an hour that keep 64 GPUs about busy, and a gang of 4 x 8
-    GPUs every twelve hours for an hour.
+    """Four days of one-GPU jobs of half an hour that nearly fill 64 GPUs, and a gang of 4 x 8 GPUs
+    for an hour every twelve hours.
     """
     chooser = random.Random(seed)
     jobs, at, number = [], 0.0, 0
@@ -191,12 +190,11 @@ def reserving() -> list[Row]:
     return rows
 
 
-# -- usage: siblings
-# -----------------------------------------------------------------------------------------------------
+# -- usage: siblings -------------------------------------------------------------------------------
 
 
 def endless(project: str, gpus: int, since: int, until: int) -> list[Job]:
-    """More one-GPU jobs of an hour than this many GPUs can run in that time."""
+    """One-GPU jobs of an hour that keep this many GPUs busy for that time."""
     return [
         Job(f"{project}{i:05}", project, 1, since, HOUR)
         for i in range(gpus * (until - since) // HOUR)

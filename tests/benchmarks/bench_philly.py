@@ -1,15 +1,15 @@
 """Time-based fair share on the Philly trace: its virtual clusters as projects of equal weight.
 `python -m tests.benchmarks.bench_philly`.
 
-Two weeks of the trace, every third job of the file, on clusters so small that the kept jobs ask for
-1.3 and for 2 times what they have. Jobs of more than 32 GPUs are left out and none runs for more
-than three days, as at a third of the size one such job would be the whole story. Half of the
-cluster is quota, in equal parts.
+Two weeks of the trace, every third job of the file, on clusters so small that these jobs request
+1.3 and 2 times the capacity. Jobs of more than 32 GPUs are left out, and none runs for more
+than three days, as such a job would dominate at a third of the size. Half of the cluster is quota,
+in equal parts.
 
-Entitled is who could ask for how much over the whole fortnight, divided with equal weights (water
-filling). The share error is the part of all GPU time that went to somebody else than it should;
-Jain's index is over (received / entitled). Both count what was received in the fortnight. Waits are
-from arrival to the first start; a job that never started waited until the end.
+Fair amounts divide the GPU time by the requests of two weeks with equal weights (water filling).
+The share error is the fraction of GPU time that went to other projects than it should; Jain's index
+is over (received / fair). Waits are from arrival to the first start; a job that never started waits
+until the end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MOST_GPUS: Final = 32
 LONGEST: Final = 3 * DAY
 STEP: Final = 300_000
 CASES: Final = {
-    "fair share of the moment": None,
+    "current fair share": None,
     "time-based, 7 days": TimeBased(1000, 7 * DAY),
     "time-based, half-life 1 day": TimeBased(1000, 7 * DAY, DAY),
     "time-based, 7 days, k = 4": TimeBased(4000, 7 * DAY),
@@ -53,7 +53,7 @@ CASES: Final = {
 
 
 def sampled(data: Path) -> list[Job]:
-    """The kept jobs of the fortnight."""
+    """The selected jobs of two weeks."""
     jobs = []
     for number, row in enumerate(rows(data / "philly.csv")):
         arrival = int(
@@ -67,7 +67,7 @@ def sampled(data: Path) -> list[Job]:
 
 
 def replayed(jobs: list[Job], load: float, time_based: TimeBased | None) -> tuple[Replay, int]:
-    """The fortnight under one policy, and the number of GPUs."""
+    """Two weeks with one policy, and the number of GPUs."""
     demand = sum(job.gpus * job.duration for job in jobs)
     nodes = max(MOST_GPUS // 8, round(demand / SPAN / load / 8))
     names = sorted({job.project for job in jobs})
@@ -84,8 +84,8 @@ def replayed(jobs: list[Job], load: float, time_based: TimeBased | None) -> tupl
     ), nodes * 8
 
 
-def judged(run: Replay, gpus: int) -> dict[str, float]:
-    """Share error, Jain's index, waits in hours, evictions and how busy the GPUs were."""
+def metrics(run: Replay, gpus: int) -> dict[str, float]:
+    """Share error, Jain's index, waits in hours, evictions and utilization."""
     demands: defaultdict[str, float] = defaultdict(float)
     for job in run.jobs.values():
         demands[job.project] += job.gpus * min(job.duration, SPAN - job.arrival) / HOUR
@@ -121,17 +121,19 @@ def main() -> None:
     jobs, results = sampled(data), []
     hours = sum(job.gpus * job.duration for job in jobs) / HOUR
     sys.stdout.write(
-        f"{len(jobs)} jobs of {len({job.project for job in jobs})} projects, {hours:.0f} GPU-hours\n"
+        f"{len(jobs)} jobs of {len({job.project for job in jobs})} projects, "
+        f"{hours:.0f} GPU-hours\n"
     )
     sys.stdout.write(
-        f"{'load x GPUs: fair share':40} {'share error':>12} {'Jain':>6} {'mean wait':>10} {'p95 wait':>10} {'evictions':>10} {'busy':>7} {'cycles':>7} {'wall':>7}\n"
+        f"{'load x GPUs: fair share':40} {'share error':>12} {'Jain':>6} {'mean wait':>10} "
+        f"{'p95 wait':>10} {'evictions':>10} {'busy':>7} {'cycles':>7} {'wall':>7}\n"
     )
     for load in LOADS:
         for name, time_based in CASES.items():
             if options.only not in name:
                 continue
             run, gpus = replayed(jobs, load, time_based)
-            found = judged(run, gpus)
+            found = metrics(run, gpus)
             results.append(
                 {
                     "case": name,
@@ -142,8 +144,10 @@ def main() -> None:
             )
             label = f"{load} x {gpus}: {name}"
             sys.stdout.write(
-                f"{label:40} {found['share_error_percent']:10.1f} % {found['jain']:6.3f} {found['mean_wait_h']:8.2f} h {found['p95_wait_h']:8.2f} h"
-                f" {found['evictions']:10.0f} {found['busy_percent']:5.1f} % {found['cycles']:7.0f} {found['wall_s']:5.0f} s\n"
+                f"{label:40} {found['share_error_percent']:10.1f} % {found['jain']:6.3f} "
+                f"{found['mean_wait_h']:8.2f} h {found['p95_wait_h']:8.2f} h "
+                f"{found['evictions']:10.0f} {found['busy_percent']:5.1f} % "
+                f"{found['cycles']:7.0f} {found['wall_s']:5.0f} s\n"
             )
             sys.stdout.flush()
     if options.json:

@@ -1,9 +1,9 @@
-"""What looking at real GPUs costs the agent: 8 GPUs, 32 kernels, at rest. `python -m
-tests.benchmarks.bench_polling`. Exit 1: a bar was missed.
+"""Cost of reading real GPUs for the agent: 8 GPUs, 32 idle kernels. `python -m
+tests.benchmarks.bench_polling`. Exit 1: a target was missed.
 
-The driver is played, and its own work is not the agent's: it is measured call by call and taken off
-(both are printed). With a real driver each call is an ioctl instead; what that costs is for a
-machine with GPUs to say. A "kernel" here is a process that holds memory.
+The driver is fake; its own work is measured per call and subtracted (both are printed). With a real
+driver each call is an ioctl, whose cost can only be measured on a machine with GPUs. A "kernel"
+here is a process that holds memory.
 """
 
 from __future__ import annotations
@@ -31,22 +31,20 @@ GPUS, KERNELS, ROUNDS, ROUND_S, BAR = 8, 32, 5, 6.0, 1.0
 WARM_S = 3.0
 
 
-def say(what: str, measured: float, bar: float, unit: str) -> bool:
-    sys.stdout.write(f"{what}: {measured:.2f} {unit} (bar {bar:g} {unit})\n")
+def report(what: str, measured: float, bar: float, unit: str) -> bool:
+    sys.stdout.write(f"{what}: {measured:.2f} {unit} (target {bar:g} {unit})\n")
     return measured <= bar
 
 
 def cpu_s() -> float:
-    """User and system time of this process so far, as /proc says it."""
+    """User and system time of this process, from /proc."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def played_call_s(world: FakeGpuMachine) -> float:
-    """CPU seconds of one call inside the played driver: the mean of the two that are made most,
-    without any Python around them.
-    """
-    library = ctypes.CDLL(str(world.libraries / "libnvidia-ml.so.1"))
+def fake_call_s(machine: FakeGpuMachine) -> float:
+    """CPU seconds of a call in the fake driver: the mean of the two most frequent calls."""
+    library = ctypes.CDLL(str(machine.libraries / "libnvidia-ml.so.1"))
     library.nvmlInitWithFlags(0)
     handle, count, memory = ctypes.c_void_p(), ctypes.c_uint(0), pynvml.c_nvmlMemory_v2_t()
     library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle))
@@ -64,8 +62,8 @@ def played_call_s(world: FakeGpuMachine) -> float:
     return statistics.mean(costs)
 
 
-def settle_in(agent: Agent, pids: list[int]) -> None:
-    """32 kernels that were launched and hold memory."""
+def add_kernels(agent: Agent, pids: list[int]) -> None:
+    """32 launched kernels that hold memory."""
     for number, pid in enumerate(pids):
         ident = process_at(pid)
         assert isinstance(ident, ProcessId)
@@ -74,49 +72,51 @@ def settle_in(agent: Agent, pids: list[int]) -> None:
         agent.lifecycle.watch(kernel, ident)
 
 
-async def measure(world: FakeGpuMachine, pids: list[int]) -> bool:
+async def measure(machine: FakeGpuMachine, pids: list[int]) -> bool:
     shares, calls = [], []
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as folder:
         agent = Agent(
             AgentConfig("n0", Path(folder), grace_ms=600_000),
             NvidiaDevices(Nvml(), Path(folder), CheckpointClient()),
         )
-        settle_in(agent, pids)
+        add_kernels(agent, pids)
         await agent.start()
-        await asyncio.sleep(WARM_S)  # the self-test is through
+        await asyncio.sleep(WARM_S)  # the self-test is done
         assert (
             sum(len(kernel.memory.usage.held) for kernel in agent.node.kernels.values()) == KERNELS
         )
         for _ in range(ROUNDS):
-            cpu, made, begun = cpu_s(), world.calls(), time.monotonic()
+            cpu, made, begun = cpu_s(), machine.calls(), time.monotonic()
             await asyncio.sleep(ROUND_S)
             passed = time.monotonic() - begun
             shares.append(100 * (cpu_s() - cpu) / passed)
-            calls.append((world.calls() - made) / passed)
+            calls.append((machine.calls() - made) / passed)
         await agent.stop()
-    per_call = played_call_s(world)
+    per_call = fake_call_s(machine)
     whole, rate = statistics.median(shares), statistics.median(calls)
-    played = 100 * rate * per_call
+    fake = 100 * rate * per_call
     sys.stdout.write(
-        f"calls of NVML: {rate:.0f} a second; inside the played driver {1e6 * per_call:.0f} us each, {played:.2f} % of a core\n"
+        f"calls of NVML: {rate:.0f} per second; in the fake driver {1e6 * per_call:.0f} us each, "
+        f"{fake:.2f} % of a core\n"
     )
     sys.stdout.write(
-        f"the agent's process with the played driver, median of {ROUNDS} x {ROUND_S:g} s: {whole:.2f} % of a core\n"
+        f"the agent's process with the fake driver, median of {ROUNDS} x {ROUND_S:g} s: "
+        f"{whole:.2f} % of a core\n"
     )
-    return say(
-        f"the agent at rest, {GPUS} GPUs, {KERNELS} kernels, without the played driver",
-        max(0.0, whole - played),
+    return report(
+        f"the agent, {GPUS} GPUs, {KERNELS} idle kernels, without the fake driver",
+        max(0.0, whole - fake),
         BAR,
         "% of a core",
     )
 
 
 def main() -> int:
-    with FakeGpuMachine(gpus=GPUS) as world, loaded(world):
-        workers = [world.worker() for _ in range(KERNELS)]
+    with FakeGpuMachine(gpus=GPUS) as machine, loaded(machine):
+        workers = [machine.worker() for _ in range(KERNELS)]
         for number, worker in enumerate(workers):
             worker.do("alloc", number % GPUS, 64 * MIB)
-        return 0 if asyncio.run(measure(world, [worker.pid for worker in workers])) else 1
+        return 0 if asyncio.run(measure(machine, [worker.pid for worker in workers])) else 1
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""How long a restart takes: `python -m tests.benchmarks.bench_restart`.
+"""Duration of a restart: `python -m tests.benchmarks.bench_restart`.
 
-From the start of the process to its line on the terminal (calls are answered, the first decisions
-are made), with 1000 kernels running on 200 nodes of eight GPUs and 10 000 workloads waiting in the
-store; on SQLite, and on PostgreSQL where it is installed. A second and a third start show what a
-cold one costs. `program` is a process of its own with its imports; `service` is forked from one
-that has them.
+From the start of the process until it is ready (it serves requests and has made decisions), with
+1000 kernels running on 200 nodes of eight GPUs and 10 000 pending workloads in the store; on
+SQLite, and on PostgreSQL if installed. The first of three starts is cold. `program` is a new process
+with its imports; `service` is forked from one that has them.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ def policy(projects: int, nodes: int) -> str:
 
 
 def fill(url: str, options: argparse.Namespace) -> None:
-    """The state, as the service itself would have written it."""
+    """The state as the service would have written it."""
     store = Store(url)
     with store.transaction() as write:
         for i in range(options.nodes):
             write.node(node(f"n{i:03}", GPUS))
         for i in range(options.kernels):
             place, gpu = divmod(i, GPUS // 2)
-            _asked(write, f"kernel-{i}", f"p{i % options.projects}", 0.5, i)
+            _submitted(write, f"kernel-{i}", f"p{i % options.projects}", 0.5, i)
             write.lease(
                 _lease(
                     f"kernel-{i}", f"p{i % options.projects}", f"n{place % options.nodes:03}", gpu
@@ -64,7 +63,7 @@ def fill(url: str, options: argparse.Namespace) -> None:
                 m.Event(time=m.stamp(1000 + i), kind="granted", message="Granted 0.5 GPU."),
             )
         for i in range(options.waiting):
-            _asked(
+            _submitted(
                 write,
                 f"waiting-{i}",
                 f"full{i % options.projects}",
@@ -75,7 +74,7 @@ def fill(url: str, options: argparse.Namespace) -> None:
     store.close()
 
 
-def _asked(write: object, id_: str, project: str, gpu: float, when: int) -> None:
+def _submitted(write: object, id_: str, project: str, gpu: float, when: int) -> None:
     request = m.WorkloadRequest(
         id=id_, project=project, pods=[m.PodRequest(name="kernel", gpu=gpu)]
     )
@@ -85,7 +84,7 @@ def _asked(write: object, id_: str, project: str, gpu: float, when: int) -> None
         m.Event(
             time=m.stamp(1000 + when),
             kind="requested",
-            message=f"Asked for {gpu} GPU in project {project}.",
+            message=f"Requested {gpu} GPU in project {project}.",
         ),
     )
 
@@ -113,7 +112,7 @@ def _lease(workload: str, project: str, name: str, gpu: int) -> m.LeaseBody:
 def forked(folder: Path, url: str, file: Path) -> list[float]:
     fork_server, took = ForkServer(), []
     try:
-        fork_server.start(folder / "warm").kill()  # its imports are done
+        fork_server.start(folder / "warm").kill()  # after its imports
         for _ in range(STARTS):
             begun = time.perf_counter()
             child = fork_server.start(folder / "state", policy_file=str(file), db_url=url)
@@ -176,7 +175,7 @@ def main() -> None:
                 "program_s": program,
                 "cores": os.cpu_count(),
             }
-            print(json.dumps(result))  # noqa: T201 - what a benchmark is for
+            print(json.dumps(result))  # noqa: T201 - a command
 
 
 if __name__ == "__main__":

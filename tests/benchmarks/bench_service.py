@@ -1,10 +1,9 @@
-"""From a request to its committed grant: real HTTP, real SQLite with every commit on disk. `python
--m tests.benchmarks.bench_service [--json FILE]`.
+"""Time from a request to its committed grant: real HTTP, real SQLite with every commit on disk.
+`python -m tests.benchmarks.bench_service [--json FILE]`.
 
-The service runs in a process of its own. Each request is timed from the POST to the frame of the
-stream that says `running`; requests come at a steady rate, alone and beside many that wait. No bar
-is asserted here: disks differ. What was timed is checked: every request was granted, and none
-twice.
+The service runs in a separate process. A request is timed from the POST to the stream frame with
+`running`; requests come at a constant rate, with and without many pending ones. There is no target,
+because disks differ. The benchmark checks that every request was granted once.
 """
 
 from __future__ import annotations
@@ -24,18 +23,20 @@ from jupyter_gpushare.client import SchedulerClient
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.scheduler_forks import ForkServer
 
-POLICY = "projects: [{name: p, pools: {default: {gpu: {quota: 64, limit: 64}}}}, {name: full, pools: {default: {gpu: {quota: 0, limit: 0}}}}]\n"
+POLICY = """
+projects:
+  - {name: p, pools: {default: {gpu: {quota: 64, limit: 64}}}}
+  - {name: full, pools: {default: {gpu: {quota: 0, limit: 0}}}}
+"""
 NODES, GPUS = 8, 8
 
 
-def asking(id_: str, project: str) -> m.WorkloadRequest:
+def request(id_: str, project: str) -> m.WorkloadRequest:
     return m.WorkloadRequest(id=id_, project=project, pods=[m.PodRequest(gpu=1)])
 
 
 async def timed(client: SchedulerClient, requests: int, per_second: float) -> list[float]:
-    """Milliseconds from POST to the frame with the grant, for each request; each is given back once
-    it is granted.
-    """
+    """Milliseconds from POST to the frame with the grant, per request; they are released then."""
     begun: dict[str, float] = {}
     took: dict[str, float] = {}
     ready = asyncio.Event()
@@ -60,7 +61,7 @@ async def timed(client: SchedulerClient, requests: int, per_second: float) -> li
     for i in range(requests):
         id_ = f"r{i}-{time.monotonic_ns()}"
         begun[id_] = time.perf_counter()
-        await client.submit(asking(id_, "p"))
+        await client.submit(request(id_, "p"))
         if i >= NODES * GPUS // 2:
             await client.end(list(begun)[i - NODES * GPUS // 2])
         await asyncio.sleep(1 / per_second)
@@ -79,7 +80,7 @@ async def measure(
     for link in links:
         await link.__aenter__()
     for i in range(waiting):
-        await client.submit(asking(f"waiting-{i}", "full"))
+        await client.submit(request(f"waiting-{i}", "full"))
     times = sorted(await timed(client, requests, per_second))
     for link in links:
         await link.__aexit__(None, None, None)
@@ -119,8 +120,8 @@ def main() -> None:
             fork_server.close()
         rows.append(row)
         sys.stdout.write(
-            f"request -> committed grant, {waiting:6} waiting: p50 {row['p50_ms']:8.2f} ms, p99 {row['p99_ms']:8.2f} ms;"
-            f" kill -9 to ready again {row['restart_s']:.2f} s\n"
+            f"request -> committed grant, {waiting:6} pending: p50 {row['p50_ms']:8.2f} ms, "
+            f"p99 {row['p99_ms']:8.2f} ms; kill -9 to ready {row['restart_s']:.2f} s\n"
         )
         sys.stdout.flush()
     if options.json:

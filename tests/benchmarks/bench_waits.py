@@ -1,17 +1,16 @@
-"""How good the expected wait is, on public traces. `python -m tests.benchmarks.bench_waits`.
+"""Accuracy of the expected wait on public traces. `python -m tests.benchmarks.bench_waits`.
 
-Philly: what `bench_philly` replays (every third job of a fortnight, the scheduler's own cycle in
-virtual time) on clusters on which the kept jobs ask for 0.6 to 1.3 times what there is. openb: the
-waits that the trace itself tells (creation to scheduling), which another scheduler made on another
-cluster; its priority levels stand for projects.
+Philly: the replay of `bench_philly` (every third job of two weeks, with the scheduler's cycle in
+virtual time) on clusters on which these jobs request 0.6 to 1.3 times the capacity. openb: the
+waits recorded in the trace (creation to scheduling), of another scheduler on another cluster; its
+priority levels represent projects.
 
-Asked is for jobs that did not start at once, by the estimator as the service uses it, with what was
-known at that moment: what had been granted, and what still waited. `covered`: the part of the asked
-whose wait was not longer than the median (wanted: 50 %) and the ninetieth percentile (90 %) that
-they were told; who never got anything counts as not covered. `error`: the median of |waited -
-median|, and the part whose wait was within twice and half of the median. `later`: the same jobs,
-asked once more when half of their wait was over. `without places`: asked first, with waits compared
-as they are instead of by the place in line at which they began.
+Estimates are made for jobs that did not start at once, by the estimator of the service, with what
+was known at that time: earlier grants, and pending jobs. `covered`: the fraction of jobs whose wait
+did not exceed the estimated median (ideal: 50 %) and 90th percentile (90 %); jobs that never
+started count as not covered. `error`: the median of |wait - median|, and the fraction of waits
+between half and twice the median. `later`: the same jobs, after half of their wait. `without
+positions`: first estimates, with waits compared directly instead of by their initial queue position.
 """
 
 from __future__ import annotations
@@ -29,25 +28,26 @@ from typing import Final
 from jupyter_gpushare.core.estimates.survival import WaitEstimate
 from jupyter_gpushare.core.estimates.wait_history import DAY, WaitHistory, WaitSample, size_class
 from jupyter_gpushare.core.model.amounts import GPU
-from tests.benchmarks.bench_philly import SPAN, STEP, replayed, sampled
+from tests.benchmarks.bench_philly import SPAN, STEP, replayed
+from tests.benchmarks.bench_philly import sampled as sampled_jobs
 from tests.benchmarks.traces import folder, rows
 
 LOADS: Final = (0.6, 0.75, 1.0, 1.3)
-ASKED: Final = 400
+SAMPLES: Final = 400
 MINUTE: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was told, and what came: `remained` None: it never started."""
+    """An estimate, and the actual wait; `remained` None: it never started."""
 
     expected: WaitEstimate | None
     remained: int | None
 
 
 def philly(data: Path, load: float) -> list[WaitSample]:
-    """What the jobs of the fortnight waited for on a cluster with this load."""
-    run, _ = replayed(sampled(data), load, None)
+    """Waits of the jobs on a cluster with this load."""
+    run, _ = replayed(sampled_jobs(data), load, None)
     return [
         WaitSample(
             job.id,
@@ -87,23 +87,23 @@ def openb(data: Path) -> list[WaitSample]:
     return waits
 
 
-def asked_of(waits: Sequence[WaitSample], step: int) -> list[WaitSample]:
-    """Those who had to wait, after the first day: before it there is no past to go by."""
+def sampled_waits(waits: Sequence[WaitSample], step: int) -> list[WaitSample]:
+    """Jobs that had to wait, after the first day, which is the initial history."""
     begin = min(wait.begun for wait in waits) + DAY
     had_to = [
         wait
         for wait in waits
         if wait.begun > begin and (wait.ended is None or wait.ended - wait.begun > step)
     ]
-    return random.Random(1).sample(had_to, min(ASKED, len(had_to)))
+    return random.Random(1).sample(had_to, min(SAMPLES, len(had_to)))
 
 
 def answers(
-    waits: Sequence[WaitSample], asked: Sequence[WaitSample], at: float, step: int
+    waits: Sequence[WaitSample], sampled: Sequence[WaitSample], at: float, step: int
 ) -> Iterator[Answer]:
-    """Each is asked when this part of its wait is over (after its first cycle, when nothing is)."""
+    """Estimates for each job after this fraction of its wait (at least one cycle)."""
     horizon = max(wait.begun for wait in waits)
-    for one in asked:
+    for one in sampled:
         end = horizon if one.ended is None else one.ended
         now = one.begun + max(step, int(at * (end - one.begun)))
         known = [_as_known(wait, now) for wait in waits if wait.begun < now and wait.id != one.id]
@@ -130,39 +130,39 @@ def _as_known(wait: WaitSample, now: int) -> WaitSample:
 
 
 def _at_once(wait: WaitSample, step: int) -> bool:
-    """Virtual time goes in steps: who started within the first did not wait."""
+    """Virtual time advances in steps: jobs that started within the first did not wait."""
     return wait.ended is not None and wait.ended - wait.begun <= step
 
 
 def _alone(waits: Sequence[WaitSample]) -> list[WaitSample]:
-    """As if everybody had a project to themselves: all places are 1, so waits are compared as they
-    are.
-    """
+    """One project per job: all queue positions are 1, so waits are compared directly."""
     return [replace(wait, project=wait.id) for wait in waits]
 
 
-def judged(found: Sequence[Answer]) -> dict[str, float]:
-    told = [
+def metrics(found: Sequence[Answer]) -> dict[str, float]:
+    estimated = [
         answer
         for answer in found
         if answer.expected is not None and answer.expected.median is not None
     ]
     wide = [
-        answer for answer in told if answer.expected is not None and answer.expected.p90 is not None
+        answer
+        for answer in estimated
+        if answer.expected is not None and answer.expected.p90 is not None
     ]
     pairs = [
         (answer.remained, answer.expected.median)
-        for answer in told
+        for answer in estimated
         if answer.remained is not None and answer.expected and answer.expected.median
     ]
-    near = [0.5 <= max(MINUTE, came) / max(MINUTE, said) <= 2 for came, said in pairs]
+    near = [0.5 <= max(MINUTE, actual) / max(MINUTE, median) <= 2 for actual, median in pairs]
     return {
-        "asked": len(found),
-        "answered_percent": 100 * len(told) / len(found),
-        "under_median_percent": 100 * _covered(told, "median"),
+        "sampled": len(found),
+        "answered_percent": 100 * len(estimated) / len(found),
+        "under_median_percent": 100 * _covered(estimated, "median"),
         "with_p90_percent": 100 * len(wide) / len(found),
         "under_p90_percent": 100 * _covered(wide, "p90"),
-        "error_min": statistics.median(abs(came - said) for came, said in pairs) / MINUTE,
+        "error_min": statistics.median(abs(actual - median) for actual, median in pairs) / MINUTE,
         "within_twice_percent": 100 * sum(near) / len(near),
     }
 
@@ -184,21 +184,23 @@ def main() -> None:
     assert SPAN > DAY
     cases = [
         (f"Philly, load {load}", lambda load=load: philly(data, load), STEP) for load in LOADS
-    ] + [("openb, as it was", lambda: openb(data), 2_000)]
+    ] + [("openb, as recorded", lambda: openb(data), 2_000)]
     results = []
-    sys.stdout.write(
-        f"{'':32} {'asked':>6} {'told':>7} {'<= median':>10} {'p90 told':>9} {'<= p90':>8} {'error':>10} {'within 2x':>10}\n"
+    columns = (
+        f"{'jobs':>6} {'estimate':>9} {'<= median':>10} {'with p90':>9} {'<= p90':>8} "
+        f"{'error':>10} {'within 2x':>10}"
     )
+    sys.stdout.write(f"{'':32} {columns}\n")
     for name, made, step in cases:
         waits = made()
-        asked = asked_of(waits, step)
-        for when, at in (("asked first", 0.0), ("later", 0.5), ("without places", 0.0)):
-            placed = when != "without places"
-            found = judged(
+        sampled = sampled_waits(waits, step)
+        for when, at in (("first", 0.0), ("later", 0.5), ("without positions", 0.0)):
+            placed = when != "without positions"
+            found = metrics(
                 list(
-                    answers(waits, asked, at, step)
+                    answers(waits, sampled, at, step)
                     if placed
-                    else answers(_alone(waits), _alone(asked), at, step)
+                    else answers(_alone(waits), _alone(sampled), at, step)
                 )
             )
             results.append(
@@ -209,8 +211,11 @@ def main() -> None:
                 }
             )
             sys.stdout.write(
-                f"{name + ', ' + when:32} {found['asked']:6.0f} {found['answered_percent']:5.0f} % {found['under_median_percent']:8.0f} %"
-                f" {found['with_p90_percent']:7.0f} % {found['under_p90_percent']:6.0f} % {found['error_min']:6.1f} min {found['within_twice_percent']:8.0f} %\n"
+                f"{name + ', ' + when:32} {found['sampled']:6.0f} "
+                f"{found['answered_percent']:7.0f} % {found['under_median_percent']:8.0f} % "
+                f"{found['with_p90_percent']:7.0f} %"
+                f" {found['under_p90_percent']:6.0f} % {found['error_min']:6.1f} min"
+                f" {found['within_twice_percent']:8.0f} %\n"
             )
             sys.stdout.flush()
     if options.json:

@@ -1,9 +1,9 @@
-"""Replays a list of jobs on the scheduler's real cycle, in virtual time: arrivals, ends, evictions,
-and measured usage.
+"""Replays jobs with the scheduler's real cycle in virtual time: arrivals, ends, evictions, and
+measured usage.
 
-A job that is evicted goes on where it was when it gets a place again: its state is taken to be
-saved, which is what the product does with notebooks. Cycles run at fixed steps of virtual time at
-which something happened; a place that is being left is free in the same step.
+An evicted job continues where it stopped when it is allocated again: its state is assumed to be
+saved, as the product does for notebooks. Cycles run at fixed steps of virtual time at which there
+are events; evicted GPUs are free in the same step.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from jupyter_gpushare.core.model.model import Node, Pod, Policy, TimeBased, Work
 __all__ = ["HOUR", "Job", "Replay", "jain", "water_filled"]
 
 HOUR: Final = 3_600_000
-AGAIN: Final = 5
-"""Cycles in one step at most: after evictions, those who were promised the room start at once."""
+MAX_CYCLES: Final = 5
+"""Per step: after evictions, the preemptors start at once."""
 
 
 @dataclass(slots=True)
 class Job:
-    """What somebody asked for, and what became of it. Times in ms; pods of up to eight GPUs."""
+    """A request and its outcome. Times in ms; pods of up to eight GPUs."""
 
     id: str
     project: str
@@ -64,7 +64,7 @@ class Job:
 
 
 class Replay:
-    """One run. Afterwards `held` has GPU-hours per project, `jobs` their fates."""
+    """One run. Afterwards `held` has GPU-hours per project, and `jobs` their outcomes."""
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class Replay:
         pool = policy.node_pools[0]
         self.time_based = pool.time_based
         self.samples: deque[UsageSample] = deque()
-        self.lately: defaultdict[str, int] = defaultdict(int)
-        """Milli-GPU x ms per queue since usage was measured last."""
+        self.recent: defaultdict[str, int] = defaultdict(int)
+        """Milli-GPU x ms per queue since the last measurement of usage."""
         self.now = self.measured = self.cycles = self.position = 0
         self.ends: list[tuple[int, str, int]] = []
         self.holding: defaultdict[str, int] = defaultdict(int)
@@ -96,7 +96,7 @@ class Replay:
         self.wall = 0.0
 
     def run(self, until: int) -> Replay:
-        """Plays all that happens before `until`; may be called again with a later time."""
+        """Process all events before `until`; can be called again with a later time."""
         started = time.perf_counter()
         while True:
             due = [self.ends[0][0]] if self.ends else []
@@ -125,23 +125,23 @@ class Replay:
         return self
 
     def _pass_to(self, at: int) -> None:
-        """Books what was held until then."""
+        """Add the usage until then."""
         for project, gpus in self.holding.items():
             self.held[project] += gpus * (at - self.now) / HOUR
             for queue in (project, self.parents[project]):
                 if queue is not None:
-                    self.lately[queue] += gpus * GPU * (at - self.now)
+                    self.recent[queue] += gpus * GPU * (at - self.now)
         self.now = at
         if self.time_based is not None and at - self.measured >= self.usage_every:
             self._measure(self.time_based)
 
     def _measure(self, time_based: TimeBased) -> None:
-        """Tells the cluster what every queue used in the window."""
+        """Report the usage of every queue in the window to the cluster."""
         length = self.now - self.measured
-        means = {queue: Amounts(used // length) for queue, used in self.lately.items()}
+        means = {queue: Amounts(used // length) for queue, used in self.recent.items()}
         self.samples.append(UsageSample(self.measured, length, self.capacity, means))
         self.measured = self.now
-        self.lately.clear()
+        self.recent.clear()
         while self.samples[0].start + self.samples[0].length <= self.now - time_based.window:
             self.samples.popleft()
         usage = usage_of(
@@ -161,7 +161,7 @@ class Replay:
                 self.cluster.apply(WorkloadEnded(id_))
 
     def _decide(self) -> None:
-        for _ in range(AGAIN):
+        for _ in range(MAX_CYCLES):
             decisions = cycle(self.cluster, self.now)
             self.cycles += 1
             self._start(bind.workload for bind in decisions.binds)
@@ -180,7 +180,7 @@ class Replay:
             heappush(self.ends, (self.now + job.remaining, id_, job.turn))
 
     def _stop(self, job: Job) -> None:
-        """Takes note that a running job lost its place; its other pods follow."""
+        """Record that a running job was evicted; its other pods follow."""
         if job.since >= 0:
             job.remaining = max(1, job.remaining - (self.now - job.since))
             job.since = -1
@@ -191,15 +191,13 @@ class Replay:
 
 
 def jain(values: Sequence[float]) -> float:
-    """Jain's index: 1 when all are equal, 1/n when one has everything."""
+    """Jain's index: 1 if all are equal, 1/n if one has everything."""
     squares = sum(v * v for v in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
 def water_filled(total: float, demands: dict[str, float]) -> dict[str, float]:
-    """What each is entitled to with equal weights: nobody more than it asked for, and the rest in
-    equal parts.
-    """
+    """Fair amounts with equal weights: at most the demand, and equal parts of the rest."""
     given: dict[str, float] = {}
     left = total
     for index, (name, demand) in enumerate(

@@ -1,6 +1,4 @@
-"""Where the public traces are, and how to get them. They are no part of the project: their licences
-are their owners' business.
-"""
+"""Where to get the public traces, which are not part of this project for reasons of licences."""
 
 from __future__ import annotations
 
@@ -12,17 +10,19 @@ from typing import Final
 
 __all__ = ["folder", "rows"]
 
+GITHUB: Final = "https://raw.githubusercontent.com"
+OPENB: Final = f"{GITHUB}/hkust-adsl/kubernetes-scheduler-simulator/main/data/csv/"
 SOURCES: Final = {
-    "openb_node_list_gpu_node.csv": "https://raw.githubusercontent.com/hkust-adsl/kubernetes-scheduler-simulator/main/data/csv/",
-    "openb_pod_list_default.csv": "https://raw.githubusercontent.com/hkust-adsl/kubernetes-scheduler-simulator/main/data/csv/",
-    "philly.csv": "https://raw.githubusercontent.com/petuum/adaptdl/osdi21-artifact/simulator/traces/",
+    "openb_node_list_gpu_node.csv": OPENB,
+    "openb_pod_list_default.csv": OPENB,
+    "philly.csv": f"{GITHUB}/petuum/adaptdl/osdi21-artifact/simulator/traces/",
 }
 
 
 def folder(*names: str) -> Path | None:
-    """The folder with all of these files: `GPUSHARE_TRACES`, else `../shared/data` beside the
-    repository. None, after saying in one line how to get the data, when one of them is absent: a
-    benchmark without its trace is left out, not failed.
+    """The directory with all of these files: `GPUSHARE_TRACES`, or `../shared/data` beside the
+    repository. None when a file is missing, after printing where to get it: benchmarks without
+    their trace are skipped.
     """
     beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
     place = Path(os.environ.get("GPUSHARE_TRACES") or beside)
@@ -31,12 +31,13 @@ def folder(*names: str) -> Path | None:
         return place
     wanted = " ".join(SOURCES[name] + name for name in absent)
     sys.stdout.write(
-        f"left out: put {', '.join(absent)} into a folder and set GPUSHARE_TRACES to it (curl -O for each of: {wanted})\n"
+        f"skipped: download {', '.join(absent)} to a directory (curl -O for each of: {wanted}), "
+        "and set GPUSHARE_TRACES to it\n"
     )
     return None
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    """The lines of a CSV file by column."""
+    """The rows of a CSV file by column."""
     with path.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))

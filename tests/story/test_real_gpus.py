@@ -215,7 +215,7 @@ def test_while_the_driver_hangs_no_cell_starts_on_memory_that_a_neighbour_may_us
     eventually(lambda: server.machine.hits(fault), "the driver hangs")
     a.ok("p = g.alloc(6 << 30)")
     cell = b.submit(WRITE.format(size=3 * GIB, text="of-b"))
-    b.until_shown(cell, "does not answer")
+    b.until_shown(cell, "does not respond")
     assert a.ok("print('continues')")
     server.machine.clear()
     assert b.collect(cell, 60).ok
