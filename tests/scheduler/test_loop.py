@@ -257,6 +257,28 @@ def test_every_kind_is_remembered_for_its_own_time(tmp_path: Path):
     assert kept() == (False, False, False)
 
 
+def test_an_ended_workload_keeps_only_what_is_shown_of_it(tmp_path: Path):
+    """Environments and labels would fill the database for as long as workloads are remembered."""
+    bench = Bench(tmp_path, ONE)
+    bench.loop.retention = Retention.of(90 * DAY)
+    command = m.CommandRequest(argv=["true"], env={"SETTINGS": "x" * 100_000}, cwd="/")
+    for i in range(5):
+        labels = {f"k{j}": "v" * 60 for j in range(60)}
+        pod = m.PodRequest(gpu=0.1, labels=labels)
+        bench.service.submit(ADMIN, m.WorkloadRequest(id=f"w{i}", pods=[pod], command=command))
+    bench.service.end(ADMIN, "w0")
+    bench.service.end(ADMIN, "w1")
+    for _ in range(3):
+        bench.tick()
+    rows = tables(f"sqlite:///{tmp_path}/x.db")["workloads"]
+    sizes = {str(row[0]): len(str(row[1])) for row in rows}
+    assert max(sizes["w0"], sizes["w1"]) < 1000 < min(sizes[f"w{i}"] for i in (2, 3, 4))
+    ended = {one.row.request.id: one.row.request for one in bench.store.ended_batch()}
+    assert ended["w0"].command is not None
+    assert ended["w0"].command.argv == ["true"]
+    assert ended["w0"].pods[0].gpu == 0.1
+
+
 def test_what_is_too_much_for_one_go_is_forgotten_in_several(tmp_path: Path):
     bench = Bench(tmp_path, ONE)
     for i in range(5):
