@@ -140,6 +140,7 @@ class Machine:
         self.users: dict[str, pwd.struct_passwd] = {}
         self.scheduler: subprocess.Popen[bytes] | None = None
         self.agent: subprocess.Popen[bytes] | None = None
+        self._connections: list[AgentSocket] = []
         (folder / "run").mkdir()
 
     # ---- processes -------------------------------------------------------------------------------
@@ -226,6 +227,8 @@ class Machine:
         return psutil.Process(process.pid).memory_info().rss
 
     def stop(self) -> None:
+        for connection in self._connections:
+            connection.close()
         for process in (self.agent, self.scheduler):
             if process is not None and process.poll() is None:
                 process.terminate()
@@ -308,9 +311,16 @@ class Machine:
     def workload(self, id_: str) -> dict[str, Any]:
         return self.call(None, "GET", f"/api/v1/workloads/{id_}").json()
 
+    def state(self, id_: str) -> str:
+        """Of a workload. Those of kernels are not shown any more once they have ended."""
+        answer = self.call(None, "GET", f"/api/v1/workloads/{id_}")
+        return answer.json()["state"] if answer.status == 200 else "ended"
+
     def server_of(self, who: str | None) -> AgentSocket:
         """A connection to the agent as this user's Jupyter server; None: as root."""
-        return AgentSocket(self.agent_path, self.users[who] if who is not None else None)
+        made = AgentSocket(self.agent_path, self.users[who] if who is not None else None)
+        self._connections.append(made)
+        return made
 
     # ---- commands --------------------------------------------------------------------------------
 
