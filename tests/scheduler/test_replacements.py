@@ -14,6 +14,7 @@ from jupyter_gpushare.core.model.errors import Conflict, InvalidInput, NotFound
 from jupyter_gpushare.core.model.units import read_gpu
 from jupyter_gpushare.scheduler.auth.identity import Identity
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.store.store import StoreUnavailable
 from tests.example_counts import examples
 from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.scheduler_harness import ALICE, SchedulerHarness
@@ -163,6 +164,21 @@ def test_a_restart_between_changes_nothing(scheduler: SchedulerHarness):
     scheduler.start()
     scheduler.joined()
     assert live(scheduler) == {"new": 1}
+
+
+def test_a_commit_that_fails_leaves_the_old_share(scheduler: SchedulerHarness, database: Database):
+    scheduler.ask("other", 1)
+    old = scheduler.ask("old", 1).pods[0].lease
+    pods = [m.PodRequest(name="kernel", gpu=0.5, nodes=["n0"])]
+    scheduler.service.submit(ALICE, m.WorkloadRequest(id="new", pods=pods, replaces="old"))
+    orders = len(scheduler.listener.orders)
+    with database.refusing(scheduler.store):
+        with pytest.raises(StoreUnavailable):
+            scheduler.service.run_cycle()
+        assert scheduler.service.queries.workload(ALICE, "old").pods[0].lease == old
+        assert len(scheduler.listener.orders) == orders
+    scheduler.service.run_cycle()
+    assert live(scheduler) == {"other": 1, "new": 1}
 
 
 def test_another_users_workload_cannot_be_replaced(scheduler: SchedulerHarness):
