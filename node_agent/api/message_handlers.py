@@ -134,7 +134,11 @@ class MessageHandlers:
         node.dirty = True
         node.wake()
 
-    def lost_kernel(self, kernel_id: str, connection: SocketConnection) -> None:  # noqa: ARG002 - signature of SocketListener
+    def lost_kernel(
+        self,
+        kernel_id: str,
+        connection: SocketConnection,  # noqa: ARG002 - the protocol
+    ) -> None:
         """Its connection broke; its process may live."""
         kernel = self._node.kernels.get(kernel_id)
         if kernel is not None and kernel_id not in self._socket_server.kernels:
@@ -165,7 +169,11 @@ class MessageHandlers:
         node.wake()
         return None
 
-    def lost_server(self, server: str, connection: SocketConnection) -> None:  # noqa: ARG002 - signature of SocketListener
+    def lost_server(
+        self,
+        server: str,
+        connection: SocketConnection,  # noqa: ARG002 - the protocol
+    ) -> None:
         """Its kernels continue; a kernel that it was about to launch will not come."""
         if server not in self._socket_server.servers:
             self._lifecycle.server_lost(server)

@@ -101,7 +101,7 @@ class UserActions:
     async def _wait_until(self, done: Callable[[], bool]) -> bool:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + RESUME_S
-        while not done() and loop.time() < deadline:  # noqa: ASYNC110 - the end of a copy has no event
+        while not done() and loop.time() < deadline:  # noqa: ASYNC110 - has no event
             await asyncio.sleep(0.01)
         self._reconciler.try_step()
         return done()

@@ -337,7 +337,9 @@ class KernelLifecycle:
 
     async def _wait_for_exit(self, main: ProcessId | None, wait_ms: int) -> None:
         deadline = self._node.clock() + wait_ms
-        while main is not None and main.is_alive() and self._node.clock() < deadline:  # noqa: ASYNC110 - a process has no event
+        if main is None:
+            return
+        while main.is_alive() and self._node.clock() < deadline:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
 
     async def _end_group(self, kernel: KernelRecord, *, timeout_s: float = 5.0) -> bool:

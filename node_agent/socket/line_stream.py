@@ -137,7 +137,7 @@ class LineStream(asyncio.Protocol):
             self._transport.pause_reading()
         self._count()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - signature of Protocol
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol
         self._is_over = True
         self._partial.clear()
         self._lines.clear()

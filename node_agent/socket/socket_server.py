@@ -1,5 +1,5 @@
-"""The unix socket for the kernels and Jupyter servers of this machine: one JSON object per line, the
-first one is a hello.
+"""The unix socket for the kernels and Jupyter servers of this machine: one JSON object per line,
+the first one is a hello.
 
 Who may connect: the agent's own user (by the peer credentials of the socket), or every user of the
 machine, each of whom is known by those credentials and reaches their own kernels only. A kernel
@@ -110,7 +110,7 @@ class SocketServer:
         """
         if len(os.fsencode(self._path)) > MAX_PATH_BYTES:
             raise InvalidInput(
-                f"the path of a unix socket has at most {MAX_PATH_BYTES} bytes; choose a shorter one",
+                f"a unix socket path has at most {MAX_PATH_BYTES} bytes; choose a shorter one",
                 field=str(self._path),
             )
         if self._for_all:

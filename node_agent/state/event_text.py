@@ -209,9 +209,9 @@ class EventText:
     @staticmethod
     def waits_for_own_notebook(kernel: KernelRecord, seconds: float) -> str:
         return (
-            f"Waiting for memory that your notebook {kernel.registration.name} uses. Both need more "
-            f"than their shares, so it keeps its memory for at least {_whole_seconds(seconds)} s. "
-            "Interrupt it, or release its GPU with `%gpu release` there, to use the memory here now."
+            f"Waiting for memory of your notebook {kernel.registration.name}. Both need more than "
+            f"their shares, so it keeps its memory for at least {_whole_seconds(seconds)} s. "
+            "To use the memory here now, interrupt that notebook or run `%gpu release` in it."
         )
 
     @staticmethod

@@ -15,7 +15,7 @@ def one(pid, size, owner, gpu=0):
     return ListedProcess(gpu, pid, 100 + pid, size, owner)
 
 
-def test_kernels_strangers_and_the_dead_are_told_apart():
+def test_memory_of_kernels_of_other_processes_and_of_ended_ones_is_distinguished():
     listed = [
         one(1, 3 * GIB, "a"),
         one(2, GIB, "a"),

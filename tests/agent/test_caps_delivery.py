@@ -1,5 +1,5 @@
-"""What a kernel on a real GPU is told about its caps, and when: before the cell that goes by them,
-and never while its memory is away.
+"""Which caps a kernel on a real GPU receives, and when: before the cell that depends on them, and
+never while its memory is saved.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from tests.agent.simulated_node import GIB, play
 
 
 class Overheard(GpuNode):
-    """Also keeps what each kernel was told, in order."""
+    """Also keeps the messages to each kernel, in order."""
 
     def __init__(self, **more) -> None:
         super().__init__(**more)
@@ -29,7 +29,7 @@ class Overheard(GpuNode):
         ]
 
 
-def test_a_cell_is_let_go_after_its_kernel_knows_what_it_may_hold():
+def test_a_cell_is_admitted_after_its_kernel_has_its_caps():
     async def story():
         async with Overheard() as world:
             a = await world.kernel("a", request=40 * GIB)
@@ -37,18 +37,20 @@ def test_a_cell_is_let_go_after_its_kernel_knows_what_it_may_hold():
             assert "error" not in await a.run("p = gpu.alloc(60 << 30)")
             await world.until(
                 lambda: world.to("b", KernelUpdate)[-1].cap_mib < 30 * GIB,
-                "b is told of the little that is left",
+                "b receives the small cap that is left",
             )
             before = len(world.to("b", CellAllowed))
             await b.run("pass")
             said = world.to("b", KernelUpdate, CellAllowed)
             go = said.index(world.to("b", CellAllowed)[before])
-            assert said[go - 1].devices[0].cap_mib >= 39 * GIB, "its share, before it is let go"
+            assert said[go - 1].devices[0].cap_mib >= 39 * GIB, (
+                "its share, before the cell is admitted"
+            )
 
     play(story())
 
 
-def test_while_its_memory_is_away_it_is_told_no_caps():
+def test_a_suspended_kernel_receives_no_caps():
     async def story():
         async with Overheard() as world:
             a = await world.kernel("a", request=40 * GIB)
@@ -59,10 +61,10 @@ def test_while_its_memory_is_away_it_is_told_no_caps():
             assert world.state(a) == "checkpointed"
             await world.until(
                 lambda: world.to("a", KernelUpdate)[-1].kernel.state == "suspended",
-                "it is told that it is suspended",
+                "it receives its state",
             )
             said = [body.devices for body in world.to("a", KernelUpdate)[mark:]]
-            left = said.index([])  # before it, its cell's end may still have been told
+            left = said.index([])  # before it, the end of its cell may have been sent
             assert said[left:] == [[]] * len(said[left:])
 
     play(story())

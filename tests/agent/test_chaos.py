@@ -10,7 +10,7 @@ import random
 import pytest
 
 from tests.agent.simulated_node import GIB, World, play
-from tests.agent.test_lifecycle import restart_agent
+from tests.agent.test_agent_restart import restart_agent
 
 pytestmark = pytest.mark.slow
 SHARE = 30

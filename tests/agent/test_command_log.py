@@ -57,7 +57,8 @@ def test_what_comes_after_the_cut_is_not_reported(tmp_path: Path):
 
 def test_a_command_that_prints_without_end_ends_with_its_exit_status(monkeypatch):
     monkeypatch.setattr(batch, "MIN_LOG_BYTES", 1 << 16)
-    script = "i=0; while [ $i -lt 4000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done; sleep 1; exit 5"
+    line = "0123456789" * 4
+    script = f"i=0; while [ $i -lt 4000 ]; do echo {line}; i=$((i+1)); done; sleep 1; exit 5"
 
     async def story():
         async with World(command_log_mib=0, user_logs_mib=0) as world:

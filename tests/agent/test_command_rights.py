@@ -21,8 +21,8 @@ import pytest
 
 from node_agent.system.user_limits import user_limits
 from tests.agent.commands import command_lease, finished
+from tests.agent.shared_machine import Box, People, as_root, people
 from tests.agent.simulated_node import play
-from tests.agent.test_users import Box, People, as_root, people
 
 __all__ = ["people"]
 
@@ -98,7 +98,7 @@ def test_her_own_directory_is_hers_to_enter(people: People, home: Path):
 
 
 @as_root
-def test_whether_a_directory_exists_is_told_only_to_those_who_may_know(people: People, home: Path):
+def test_only_users_who_may_see_a_directory_learn_whether_it_exists(people: People, home: Path):
     """The agent itself can see both."""
     there, _ = run_as(people, "bob", ["true"], str(home / "project"))
     not_there, _ = run_as(people, "bob", ["true"], str(home / "other"))
@@ -170,7 +170,8 @@ def test_a_link_that_is_swapped_all_the_time_lets_nobody_in(
         "import os, sys\n"
         "while True:\n"
         "    for target in sys.argv[2:]:\n"
-        "        os.symlink(target, sys.argv[1] + '.new'); os.replace(sys.argv[1] + '.new', sys.argv[1])\n"
+        "        os.symlink(target, sys.argv[1] + '.new')\n"
+        "        os.replace(sys.argv[1] + '.new', sys.argv[1])\n"
     )
     link = open_dir / "link"
     swapper = subprocess.Popen(
@@ -202,7 +203,7 @@ def test_a_link_that_is_swapped_all_the_time_lets_nobody_in(
 REPORT = (
     "import json, os, resource as r; print(json.dumps({"
     "'ids': os.getresuid() + os.getresgid(), 'groups': sorted(os.getgroups()),"
-    "'umask': os.umask(0), 'files': r.getrlimit(r.RLIMIT_NOFILE), 'core': r.getrlimit(r.RLIMIT_CORE),"
+    "'umask': os.umask(0), 'files': r.getrlimit(r.RLIMIT_NOFILE),"
     "'fds': sorted(os.listdir('/proc/self/fd'))[:-1]}))"
 )
 

@@ -44,7 +44,7 @@ def test_never_let_in_on_memory_that_is_stuck_even_when_nobody_else_can_help():
     ]
 
 
-def test_patience_begins_anew_while_the_driver_makes_headway():
+def test_the_timeout_begins_again_while_the_driver_makes_progress():
     draining = Draining(1000)
     for now, lag in ((0, 100), (900, 80), (1800, 60)):
         draining.look({0: lag}, (), now)

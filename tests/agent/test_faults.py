@@ -1,4 +1,4 @@
-"""The simulated node's faults, each through the whole agent; and twenty kernels that ask at once."""
+"""Faults of the simulated node, each through the whole agent; and twenty kernels at once."""
 
 from __future__ import annotations
 
@@ -191,7 +191,10 @@ def test_two_whole_gpus_for_one_kernel():
             world.server.report_request("half", False)
             a = await world.server.launch("a")
             world.scheduler.grant("a", gpu=(0, 1), request=WHOLE)
-            code = "bufs += [simgpu.alloc('80GiB', device=d) for d in (0, 1)]; [b.fill(i) for i, b in enumerate(bufs)]"
+            code = (
+                "bufs += [simgpu.alloc('80GiB', device=d) for d in (0, 1)]\n"
+                "[b.fill(i) for i, b in enumerate(bufs)]"
+            )
             assert (await a.run(code + "; result = simgpu.device_count()"))["result"] == 2
             assert (await a.ask("suspend"))["body"]["state"] == "suspended"
             assert (await a.run("result = bufs[1].sum() == bufs[1].nbytes"))["result"] is True
@@ -242,7 +245,8 @@ def test_memory_given_back_during_the_notice_ends_it(tmp_path: Path):
             await a.run("bufs += [simgpu.alloc('30GiB'), simgpu.alloc('40GiB')]")
             noticed = tmp_path / "noticed"
             mark = a.start(
-                f"import os\nwhile not os.path.exists({str(noticed)!r}): simgpu.busy(0.05)\nbufs.pop().free(); simgpu.busy(1)"
+                f"import os\nwhile not os.path.exists({str(noticed)!r}): simgpu.busy(0.05)\n"
+                "bufs.pop().free(); simgpu.busy(1)"
             )
             await a.hear("running", mark)
             b = await world.server.launch("b")

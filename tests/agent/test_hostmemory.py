@@ -98,7 +98,8 @@ def test_every_ancestor_cgroup_is_read(tmp_path):
             "pods/one/kernel/memory.max": "max\n",
             "pods/one/memory.max": f"{16 << 30}\n",
             "pods/one/memory.current": f"{12 << 30}\n",
-            "pods/one/memory.stat": f"anon 5\nfile {9 << 30}\nshmem {6 << 30}\ninactive_file {2 << 30}\nactive_file {1 << 30}\n",
+            "pods/one/memory.stat": f"anon 5\nfile {9 << 30}\nshmem {6 << 30}\n"
+            f"inactive_file {2 << 30}\nactive_file {1 << 30}\n",
             "pods/memory.max": f"{64 << 30}\n",
             "pods/memory.current": f"{1 << 30}\n",
             "pods/memory.stat": "inactive_file 0\n",

@@ -48,7 +48,7 @@ def messages(world: World, kind: str, name: str = "a") -> list[str]:
     ]
 
 
-def test_idle_memory_is_saved_after_an_announcement_that_names_the_rule_and_the_next_cell_has_it_again():
+def test_idle_memory_is_saved_after_a_warning_with_its_rule_and_restored_by_the_next_cell():
     async def story():
         async with World(notice_ms=200) as world:
             a = await working(world, warn=300, suspend=3000)
@@ -230,7 +230,7 @@ def test_gpu_work_without_a_cell_is_work():
     play(story())
 
 
-def test_the_end_of_the_running_time_is_told_and_taken_back():
+def test_the_end_of_the_running_time_is_announced_and_withdrawn():
     async def story():
         async with World(notice_ms=100) as world:
             a = await working(world)

@@ -14,8 +14,8 @@ from jupyter_gpushare.messages import (
     Share,
 )
 from node_agent.reconcile import leases
+from tests.agent.shared_machine import Box, People, as_root, people
 from tests.agent.simulated_node import GIB, World, play
-from tests.agent.test_users import Box, People, as_root, people
 
 __all__ = ["people"]
 

@@ -1,5 +1,5 @@
-"""kill -9 of the agent in the middle of every call of suspend and resume: whoever comes after it
-sets everything right.
+"""kill -9 of the agent in the middle of every call of suspend and resume: the next agent recovers
+everything.
 """
 
 from __future__ import annotations

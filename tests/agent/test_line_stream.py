@@ -9,8 +9,8 @@ import logging
 import pytest
 
 from node_agent.socket import socket_server
+from tests.agent.shared_machine import Box, People, as_root, people
 from tests.agent.simulated_node import World, knocking, play
-from tests.agent.test_users import Box, People, as_root, people
 
 __all__ = ["people"]
 

@@ -178,7 +178,7 @@ def test_what_the_plan_has_room_for_always_finds_a_place_and_nothing_is_over_com
             load <= totals[gpu] for gpu, load in after(totals, tenants, request, made).items()
         )
         assert made == decide(totals, list(reversed(tenants)), request), (
-            "the order of the books does not matter"
+            "the order of the records does not matter"
         )
         assert made.moved == sum(x.resident for x in tenants if x.id in made.moves)
 

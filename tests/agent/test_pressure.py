@@ -68,7 +68,8 @@ def test_what_the_kernel_says_is_read(tmp_path: Path) -> None:
     written = {
         "proc/meminfo": "MemTotal: 1 kB\nMemAvailable:   524288 kB\n",
         "proc/loadavg": "0.1 0.2 0.3 4/1000 77\n",
-        "proc/pressure/memory": "some avg10=9.00 avg60=0 avg300=0 total=0\nfull avg10=3.50 avg60=0.00 avg300=0.00 total=0\n",
+        "proc/pressure/memory": "some avg10=9.00 avg60=0 avg300=0 total=0\n"
+        "full avg10=3.50 avg60=0.00 avg300=0.00 total=0\n",
         "proc/sys/kernel/pid_max": "32768\n",
         "proc/sys/kernel/threads-max": "1500\n",
         "cgroup/pids.max": "max\n",

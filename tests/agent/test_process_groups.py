@@ -1,5 +1,5 @@
-"""A kernel's cgroup through its life: whoever it forked ends with it, the driver forgets before it
-goes, and a new agent tidies up.
+"""A kernel's cgroup through its life: all its processes end with it, the driver's limit is removed
+before the cgroup, and a new agent removes abandoned ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ it is.
 
 
 class Watchful(SimulatedDevices):
-    """Remembers what it was told to forget, and whether the cgroup was still there then."""
+    """Remembers which cgroups were released, and whether they still existed then."""
 
     def __init__(self, *args) -> None:
         super().__init__(*args)
@@ -68,7 +68,7 @@ def subtree():
     found = real_subtree()
     if found is None:
         pytest.skip(
-            "this machine lets nobody make cgroups; tests/agent/test_cgroups.py tries the rules in a folder"
+            "no cgroups can be made here; tests/agent/test_cgroups.py tests the rules in a folder"
         )
     yield found
     for folder, _, _ in os.walk(found, topdown=False):
@@ -83,9 +83,7 @@ async def half(world: Enclosed, name: str):
     return child
 
 
-def test_a_child_that_hid_from_everybody_ends_with_its_kernel_and_the_cgroup_goes_after_the_driver_forgot_it(
-    subtree,
-):
+def test_a_hidden_child_ends_with_its_kernel_and_the_cgroup_is_removed_after_its_limit(subtree):
     async def story():
         async with Enclosed(subtree, grace_ms=200) as world:
             a = await half(world, "a")

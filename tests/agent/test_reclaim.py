@@ -243,7 +243,7 @@ def test_one_byte_is_promised_once(snapshot):
 
 @given(situations())
 @settings(max_examples=examples(300), deadline=None)
-def test_the_decision_does_not_depend_on_the_order_of_the_books(snapshot):
+def test_the_decision_does_not_depend_on_the_order_of_the_tenants(snapshot):
     def shown(made):
         return sorted(map(repr, made.steps)), made.deadline
 

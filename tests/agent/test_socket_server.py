@@ -1,5 +1,5 @@
 """The socket: who may speak, what a hostile or slow peer can do (nothing to the others), and what a
-waiting cell is told.
+waiting cell shows.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def hello(kernel_id: str, token: str) -> bytes:
     )
 
 
-def test_strangers_are_turned_away():
+def test_unknown_peers_are_refused():
     """An unknown kernel, a wrong token, the right token in a process that is not the kernel's, and
     no introduction at all.
     """
@@ -85,7 +85,8 @@ SPEAK = """
 import json, os, socket
 s = socket.socket(socket.AF_UNIX); s.connect(os.environ["GPUSHARE_AGENT"])
 token = open(os.environ["GPUSHARE_TOKEN_FILE"]).read() + {more!r}
-s.sendall(json.dumps({{"type": "kernel_hello", "kernel_id": "a", "token": token, "pid": os.getpid()}}).encode() + b"\\n")
+hello = {{"type": "kernel_hello", "kernel_id": "a", "token": token, "pid": os.getpid()}}
+s.sendall(json.dumps(hello).encode() + b"\\n")
 line = s.makefile().readline()
 print(json.loads(line)["type"] if line else "refused")
 """
@@ -155,7 +156,7 @@ def test_a_line_that_is_too_long_ends_the_conversation_of_a_kernel():
     play(story())
 
 
-def test_a_pending_kernel_waits_and_is_told_why_and_where_in_the_queue():
+def test_a_pending_kernel_waits_and_shows_the_reason_and_its_position():
     async def story():
         async with World() as world:
             a = await world.server.launch("a")
@@ -241,7 +242,7 @@ def test_suspend_and_resume_by_word_keep_the_contents():
     play(story())
 
 
-def test_a_cell_that_waits_for_its_own_memory_is_told_how_much_comes_back():
+def test_a_cell_that_waits_for_its_own_memory_shows_how_much_is_restored():
     async def story():
         async with World(copy_gib_s=8) as world:
             a = await world.server.launch("a")

@@ -73,7 +73,7 @@ def test_cancelling_one_leaves_the_other_waiting():
 
 
 def test_each_shows_why_it_waits():
-    """A new text goes to both, and what is asked later does not repeat what others were sent."""
+    """A new text goes to both, and to each only once."""
 
     async def story():
         async with World(gpus=1) as world:

@@ -9,16 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pwd
-import secrets
 import stat
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
@@ -26,7 +20,6 @@ from click.testing import CliRunner
 from jupyter_gpushare.cli import gpushare
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.messages import (
-    CommandRequest,
     KernelActionDone,
     KernelActionRequest,
     KernelGone,
@@ -38,71 +31,13 @@ from jupyter_gpushare.messages import (
     Share,
 )
 from node_agent.socket import socket_server
-from node_agent.system.processes import (
-    ProcessId,
-    foreign_descendants,
-    kill_tree,
-    process_at,
-    tree_of,
-)
 from node_agent.system.run_directory import prepare_public_directory
-from tests.agent.simulated_node import GIB, FakeServer, World, acting_as, knocking, play
-from tests.workers import add_unix_user, remove_unix_user
+from tests.agent.shared_machine import Box, People, as_root, people
+from tests.agent.simulated_node import GIB, FakeServer, acting_as, knocking, play
+
+__all__ = ["people"]
 
 HALF = 40 * GIB
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be other unix users")
-
-
-class People(NamedTuple):
-    alice: pwd.struct_passwd
-    bob: pwd.struct_passwd
-
-
-@pytest.fixture(scope="module")
-def people() -> Iterator[People]:
-    """Made for this run, and gone after it."""
-    mark = secrets.token_hex(3)
-    names = [f"gs-alice-{mark}", f"gs-bob-{mark}"]
-    try:
-        for name in names:
-            add_unix_user(name, "--no-create-home", "--shell", "/usr/sbin/nologin")
-        yield People(*(pwd.getpwnam(name) for name in names))
-    finally:
-        for name in names:
-            remove_unix_user(name)
-
-
-class Box(World):
-    """A shared machine: the agent's server is root's, and there are alice's and bob's."""
-
-    def __init__(self, people: People) -> None:
-        self._doors = tempfile.TemporaryDirectory(prefix="gpushare-doors-")
-        super().__init__(
-            gpus=1, users="all", run_commands="users", socket=Path(self._doors.name) / "agent.sock"
-        )
-        self.people = people
-
-    async def __aenter__(self) -> Box:
-        await super().__aenter__()
-        self.hers, self.his = (FakeServer(self, "server", user) for user in self.people)
-        for server in (self.hers, self.his):
-            await server.connect()
-        return self
-
-    async def __aexit__(self, *problem: object) -> None:
-        for server in (self.hers, self.his):
-            await server.close()
-        await super().__aexit__(*problem)
-        self._doors.cleanup()
-
-    @asynccontextmanager
-    async def restarted(self):
-        """The agent is away in between."""
-        await self.agent.stop()
-        yield
-        await self.start_agent()
-        for server in (self.server, self.hers, self.his):
-            await server.connect()
 
 
 async def answered(server: FakeServer, kernel_id: str, action: str = "suspend") -> KernelActionDone:
@@ -129,7 +64,8 @@ def test_alice_lends_to_nobody_what_bob_is_owed(people: People):
             box.scheduler.grant("b", gpu=0, request=HALF)
             await box.attached("b")
             done = await b.run(
-                "bufs.append(simgpu.alloc('40GiB')); bufs[0].fill(5); result = os.getuid(), bufs[0].sum() / bufs[0].nbytes"
+                "bufs.append(simgpu.alloc('40GiB')); bufs[0].fill(5)\n"
+                "result = os.getuid(), bufs[0].sum() / bufs[0].nbytes"
             )
             assert done["result"] == [people.bob.pw_uid, 5]
             assert box.record("a").memory.suspended
@@ -203,7 +139,8 @@ import json, os, pwd, socket, sys
 user, token = pwd.getpwnam(sys.argv[1]), open(sys.argv[3]).read()
 os.setgroups([]), os.setgid(user.pw_gid), os.setuid(user.pw_uid)
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[2])
-s.sendall(json.dumps({"type": "kernel_hello", "kernel_id": "a", "token": token, "pid": os.getpid()}).encode() + b"\\n")
+hello = {"type": "kernel_hello", "kernel_id": "a", "token": token, "pid": os.getpid()}
+s.sendall(json.dumps(hello).encode() + b"\\n")
 line = s.makefile().readline()
 print(json.loads(line)["type"] if line else "refused")
 """
@@ -247,7 +184,7 @@ def test_what_opens_her_kernel_is_closed_to_him(people: People):
             0o600,
             people.alice.pw_uid,
         )
-        doors = box.config.public_dir()
+        public = box.config.public_dir()
         with acting_as(people.alice):
             assert token.read_text()
         for closed in (
@@ -255,8 +192,8 @@ def test_what_opens_her_kernel_is_closed_to_him(people: People):
             token.unlink,
             (token.parent / "b").touch,
             lambda: list(token.parent.iterdir()),
-            lambda: list(doors.iterdir()),
-            (doors / "agent.sock").unlink,
+            lambda: list(public.iterdir()),
+            (public / "agent.sock").unlink,
             lambda: list(box.state_dir.iterdir()),
             (box.state_dir / "agent.journal.json").read_text,
         ):
@@ -372,98 +309,15 @@ def test_a_flood_of_his_and_too_many_connections_are_his_trouble_alone(
     play(story())
 
 
-@as_root
-def test_her_command_ends_with_all_that_it_started(people: People):
-    """Batch work as its own unix user: a child in a session of its own is hers as well."""
-
-    async def story():
-        async with Box(people) as box:
-            command = CommandRequest(argv=["/bin/sh", "-c", "setsid sleep 61 & sleep 62"], cwd="/")
-            body = LeaseBody(
-                id="w",
-                workload="w",
-                pod="p",
-                kernel_id=None,
-                project="vision",
-                node="n0",
-                pool="default",
-                planned_gpus=[0],
-                request_mib=HALF,
-                limit_mib=HALF,
-                request=Share(gpu=0.5),
-                user=people.alice.pw_name,
-                command=command,
-            )
-            box.scheduler.grant_again(body)
-            await box.until(
-                lambda: len(commands_of(box)) == 3, "the command runs, with both that it started"
-            )
-            tree = commands_of(box)
-            assert box.record("w").registration.uid == people.alice.pw_uid
-            box.agent.lifecycle.end_processes(box.record("w"))
-            await box.until(
-                lambda: not any(one.is_alive() for one in tree), "nothing is left of it"
-            )
-            await box.until(
-                lambda: "w" not in box.agent.node.kernels, "its folders are gone as well"
-            )
-
-    def commands_of(box: Box) -> set[ProcessId]:
-        kernel = box.record("w")
-        sleepers = {
-            one
-            for one in tree_of(kernel.process.launch, kernel.process.main, kernel.registration.uid)
-            if "sleep" in Path(f"/proc/{one.pid}/comm").read_text()
-        }
-        return sleepers | {kernel.process.main} if kernel.process.main else set()
-
-    play(story())
-
-
-CHANGED = """
-import os, pwd, sys, time
-child = os.fork()
-if child == 0:
-    time.sleep(60); os._exit(0)
-user = pwd.getpwnam(sys.argv[1])
-os.setgroups([]), os.setgid(user.pw_gid), os.setuid(user.pw_uid)
-print(child, flush=True); time.sleep(60)
-"""
-
-
-@as_root
-def test_who_became_another_user_is_left_alone(people: People):
-    """As a kernel's `sudo` would be; here the other way round, for she may become nobody else."""
-    env = os.environ | {"GPUSHARE_LAUNCH": "a.1"}
-    with subprocess.Popen(
-        [sys.executable, "-c", CHANGED, people.alice.pw_name],
-        env=env,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        roots = process_at(int(process.stdout.readline()))
-        main, uid = process_at(process.pid), people.alice.pw_uid
-        try:
-            assert tree_of("a.1", main, uid) == {main}
-            assert foreign_descendants("a.1", main, uid) == {roots}
-            assert tree_of("a.1", main, people.bob.pw_uid) == set()
-            assert asyncio.run(kill_tree("a.1", main, people.bob.pw_uid))
-            assert main.is_alive()
-            assert asyncio.run(kill_tree("a.1", main, uid))
-            assert (main.is_alive(), roots.is_alive()) == (False, True)
-        finally:
-            os.kill(roots.pid, 9)
-
-
 def test_a_folder_that_others_could_change_or_not_reach_is_refused(tmp_path: Path):
     tmp_path.chmod(0o700)
-    (tmp_path / "doors").mkdir()
-    (tmp_path / "doors/agent.sock").touch()
+    (tmp_path / "public").mkdir()
+    (tmp_path / "public/agent.sock").touch()
     with pytest.raises(InvalidInput, match="cannot traverse"):
-        prepare_public_directory(tmp_path / "doors")
-    (tmp_path / "doors").chmod(0o777)
+        prepare_public_directory(tmp_path / "public")
+    (tmp_path / "public").chmod(0o777)
     with pytest.raises(InvalidInput, match="only root may own and write"):
-        prepare_public_directory(tmp_path / "doors")
+        prepare_public_directory(tmp_path / "public")
 
 
 def test_only_root_can_serve_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,4 @@
-"""What people read of their own kernel: true whoever asked for it."""
+"""Messages about a kernel: true for every cause."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def test_a_move_says_where_to_and_claims_no_reason_of_its_own():
     )
 
 
-def test_a_move_for_somebody_says_for_whom():
+def test_a_move_names_the_workload_that_needs_the_gpu():
     said = EventText("GPU").moved((0,), (1,), KernelRecord("k"))
     assert said == "Moved from GPU 0 to GPU 1 to make room for another workload. Nothing was lost."
