@@ -205,7 +205,7 @@ class _Search:
 def evacuate(
     totals: Mapping[int, int], tenants: Sequence[PlacedTenant], request: PlacementRequest
 ) -> PlacementMoves | None:
-    """The cheapest way to make room by moving single leases: nobody killed if possible, then the
+    """The cheapest way to make room by moving single leases: no kernel killed if possible, then the
     fewest MiB, then the fewest running and the fewest leases; ties go to the GPUs with the lowest
     indexes. None when no set of direct moves is enough.
     """

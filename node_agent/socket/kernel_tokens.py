@@ -1,9 +1,7 @@
-"""The files with which kernels show who they are: one token per kernel, readable by its owner
-alone.
+"""The files with which kernels authenticate: one token per kernel, readable by its user alone.
 
-For one user the folder is closed. For all users it can be passed through and not listed, and nobody
-but root can put a file into it: so the owner of a file there is the kernel's owner, also when the
-journal is lost.
+For one user the folder is closed. For all users it can be traversed but not listed, and only root
+can create files in it: so the owner of a file is the kernel's user, also when the journal is lost.
 """
 
 from __future__ import annotations
@@ -19,28 +17,28 @@ from ..state.kernel_record import KernelRecord
 
 __all__ = ["KernelTokens", "token_matches"]
 
-LONGEST: Final = 4096
-"""Bytes: a file may be its owner's to write, and is read by root."""
+MAX_BYTES: Final = 4096
+"""Root reads files that their owners may write."""
 
 
 def token_matches(kernel: KernelRecord, token: str) -> bool:
-    """Compared in constant time; a book without a token matches nothing."""
+    """Compares in constant time; a kernel without a token matches none."""
     return bool(kernel.registration.token) and hmac.compare_digest(
         kernel.registration.token, hashlib.sha256(token.encode()).hexdigest()
     )
 
 
 class KernelTokens:
-    """Of one agent. `shared`: its kernels are of several users."""
+    """Token files of one agent. `shared`: for kernels of several users."""
 
     def __init__(self, folder: Path, *, shared: bool) -> None:
         self._folder, self._shared = folder, shared
 
     def make(self, kernel: KernelRecord) -> Path:
-        """A fresh token for a kernel, in its file; the book keeps the hash."""
+        """Create a token in its file; the record keeps its hash."""
         mode = 0o711 if self._shared else 0o700
         self._folder.mkdir(mode=mode, parents=True, exist_ok=True)
-        self._folder.chmod(mode)  # whatever the umask was, or an agent for fewer people left
+        self._folder.chmod(mode)  # independent of the umask and of an earlier agent
         token, path = secrets.token_urlsafe(32), self._folder / kernel.kernel_id
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -51,19 +49,19 @@ class KernelTokens:
         return path
 
     def recall(self, kernel: KernelRecord) -> None:
-        """A kernel that runs already keeps its token, also when the journal is lost."""
+        """A kernel that runs already keeps its token when the journal is lost."""
         path = self._folder / kernel.kernel_id
         if not kernel.registration.token and path.is_file():
             with path.open("rb") as file:
-                kernel.registration.token = hashlib.sha256(file.read(LONGEST)).hexdigest()
+                kernel.registration.token = hashlib.sha256(file.read(MAX_BYTES)).hexdigest()
 
     def owner(self, kernel_id: str) -> int | None:
-        """Whose token file there is, where that says whose the kernel is."""
+        """The owner of the token file, if that is the kernel's user."""
         try:
             return (self._folder / kernel_id).lstat().st_uid if self._shared else None
         except OSError:
             return None
 
     def forget(self, kernel_id: str) -> None:
-        """The kernel is over."""
+        """Remove the token of an ended kernel."""
         (self._folder / kernel_id).unlink(missing_ok=True)
