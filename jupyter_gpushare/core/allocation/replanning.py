@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from ..cluster.nodes import HELD, LEAVING, PROMISED, NodeState
 from ..cluster.pools import PoolState
 from ..cluster.work import Member
+from ..model.amounts import GPU
 from ..model.requirements import PodRequirements
 from .placement import may_run
 from .rearrangement import MovableShare, rearrange
@@ -22,6 +23,8 @@ __all__ = ["NodePlan", "best_replan"]
 
 MAX_NODES: Final = 16
 """Bound on the nodes that are searched for one pod, those with the most free memory first."""
+ROUNDING: Final = 2
+"""Milli-GPU by which fractions and MiB may disagree."""
 
 
 class NodePlan(NamedTuple):
@@ -53,15 +56,17 @@ def best_replan(
 def _candidates(
     pool: PoolState, need: PodRequirements, among: tuple[NodeState, ...] | None
 ) -> list[NodeState]:
-    found = []
     count = need.whole or need.devices
-    nodes = (pool.nodes[name] for name in pool.fractions) if among is None else among
-    for node in nodes:
+    least = 0 if need.memory else need.whole * GPU + need.share * need.devices
+    names = None if among is None else {node.name for node in among}
+    found: list[NodeState] = []
+    for free, node in pool.by_free_fractions():
+        if len(found) == MAX_NODES or free + ROUNDING < least:
+            break
         has_room = node.free_now >= need.portion(node.capacity) * count
-        if has_room and node.name in pool.fractions and count <= len(node.usable):
+        if has_room and count <= len(node.usable) and (names is None or node.name in names):
             found.append(node)
-    found.sort(key=lambda node: (-node.free_now, node.name))
-    return found[:MAX_NODES]
+    return found
 
 
 def _price(plan: NodePlan) -> tuple[int, int, str]:

@@ -108,6 +108,7 @@ class PoolState:
         "estimated_with",
         "fair_stamp",
         "fractions",
+        "fractions_ranked",
         "free_fractions",
         "freed",
         "largest",
@@ -134,6 +135,7 @@ class PoolState:
         self.bucket_of: dict[str, BucketKey] = {}
         self.fractions: dict[str, int] = {}
         """Milli-GPU that are free on shared GPUs, per node that is indexed and has some."""
+        self.fractions_ranked: list[tuple[int, NodeState]] | None = None
         self.free_fractions = 0
         """Their sum."""
         self.queues: dict[str, QueueState] = {}
@@ -232,9 +234,19 @@ class PoolState:
         self.touch(freed=True)
 
     def _count_fractions(self, name: str, milli_gpu: int) -> None:
+        self.fractions_ranked = None
         self.free_fractions += milli_gpu - self.fractions.pop(name, 0)
         if milli_gpu:
             self.fractions[name] = milli_gpu
+
+    def by_free_fractions(self) -> list[tuple[int, NodeState]]:
+        """Nodes with free parts of shared GPUs, with all their free milli-GPU, the most first."""
+        if self.fractions_ranked is None:
+            nodes = [self.nodes[name] for name in self.fractions]
+            ranked = [(node.free_now * GPU // node.capacity, node) for node in nodes]
+            ranked.sort(key=lambda entry: (-entry[0], entry[1].name))
+            self.fractions_ranked = ranked
+        return self.fractions_ranked
 
     def _unindex(self, name: str) -> None:
         key = self.bucket_of.pop(name, None)
