@@ -143,7 +143,10 @@ def say(
     """
     url = f"ws{server.url[4:]}/api/v1/{socket_path}"
     wire = websocket.create_connection(
-        url, timeout=20, header={"Authorization": f"Bearer {server.admin_token}"}
+        url,
+        timeout=20,
+        header={"Authorization": f"Bearer {server.admin_token}"},
+        suppress_origin=True,
     )
     try:
         if hello:
