@@ -1,10 +1,10 @@
 """Brings the node to the state that the plan asks for.
 
-`reconciler` is the loop: `observe` reads the devices, `decide` takes the snapshot for the policy,
-`apply` and `apply_caps` carry out its decision. `leases` applies the scheduler's leases to kernels
-of their own user (`lease_ownership`), `gpu_assigner` finds GPUs for them, `attachment` attaches
-kernels, `cell_admission` answers waiting cells and `wait_text` says why they wait. `lifecycle`
-follows kernels and `process_groups` their processes, `memory_mover` copies GPU memory,
-`idle_culler` applies the idle rule, `watchdog` finds blocked kernels, `usage_sampler` meters.
-`batch` runs commands (`command_run`, `command_start`).
+`reconciler` is the loop: `observe` reads the devices, `decide` takes the snapshot for the
+policy (`tenants`), `apply` and `apply_caps` carry out its decision. `leases` applies the
+scheduler's leases to kernels of their own user (`lease_ownership`), `gpu_assigner` finds GPUs
+for them, `attachment` attaches kernels, `cell_admission` answers waiting cells and `wait_text`
+says why they wait. `lifecycle` follows kernels and `process_groups` their processes,
+`memory_mover` copies GPU memory, `idle_culler` applies the idle rule, `watchdog` finds blocked
+kernels, `usage_sampler` meters. `batch` runs commands (`command_run`, `command_start`).
 """

@@ -1,1 +1,3 @@
-"""The unix socket (`socket_server`) and how kernels authenticate (`kernel_tokens`)."""
+"""The unix socket: `socket_server`, `line_stream` with the bounds on its memory, and
+`kernel_tokens`, by which kernels authenticate.
+"""

@@ -1,3 +1,3 @@
-"""Linux: `processes`, `cgroups` with `subtree`, `host_memory`, `pressure`, and `run_directory` for
-sockets and tokens.
+"""Linux: `processes`, `cgroups` with `subtree`, `host_memory`, `pressure`, `run_directory` for
+sockets and tokens, `run_as` for commands of other users with their `user_limits`.
 """
