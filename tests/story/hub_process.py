@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.story.jupyter_process import Rest, RestError, eventually, processes_of
+from tests.story.jupyter_process import Rest, RestError, command_line, eventually, processes_of
 from tests.workers import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -319,7 +319,7 @@ class HubWorld:
 
     def commands(self) -> str:
         """The command lines of all processes, as every user of the machine sees them."""
-        return "\n".join(" ".join(process.cmdline()) for process in processes_of(self.folder))
+        return "\n".join(command_line(process) for process in processes_of(self.folder))
 
     def logs(self) -> str:
         return "\n".join(

@@ -281,6 +281,13 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def command_line(process: psutil.Process) -> str:
+    """Its command line; "" if it has ended meanwhile."""
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
 class Rest:
     """REST calls of a front end to a running server."""
 
@@ -509,10 +516,7 @@ class Server(Rest):
 
     def no_kernels_are_left(self, within: float) -> None:
         def kernels() -> list[str]:
-            return [
-                line
-                for p in processes_of(self.folder)
-                if "ipykernel" in (line := " ".join(p.cmdline()))
-            ]
+            lines = [command_line(process) for process in processes_of(self.folder)]
+            return [line for line in lines if "ipykernel" in line]
 
         eventually(lambda: not kernels(), "no kernel process left", within)
