@@ -145,6 +145,7 @@ def test_nothing_is_ever_promised_twice(data: st.DataObject) -> None:
         check_gangs(history.cluster, before)
         check_minimums(history.cluster, before, decisions)
         check_evictions(history.cluster, decisions)
+        check_replans(history.cluster, decisions)
         check_reasons(history.cluster, decisions)
         history.release(decisions, some=True)
 
@@ -224,6 +225,15 @@ def check_evictions(cluster: Cluster, decisions: Decisions) -> None:
                 cluster.workloads[eviction.workload].project
                 != cluster.workloads[eviction.by].project
             )
+
+
+def check_replans(cluster: Cluster, decisions: Decisions) -> None:
+    """A changed plan names the devices that the pod has now, on its own node."""
+    evicted = {(e.workload, e.pod) for e in decisions.evictions}
+    for replan in decisions.replans:
+        if (replan.workload, replan.pod) not in evicted:
+            assert cluster.state(replan.workload, replan.pod) == "running"
+            assert cluster.spot(replan.workload, replan.pod) == replan.spot
 
 
 def check_reasons(cluster: Cluster, decisions: Decisions) -> None:
