@@ -280,8 +280,11 @@ class Machine:
 
     def call(self, who: str | None, verb: str, path: str, body: object = None) -> Answer:
         """A call to the scheduler's socket; None: as root. `body`: bytes are sent unchanged."""
-        user = self.users[who] if who is not None else None
-        return _call(UnixHTTPConnection(self.socket, user), verb, path, body, {})
+        return _call(self.connection(who), verb, path, body, {})
+
+    def connection(self, who: str | None) -> UnixHTTPConnection:
+        """To the scheduler's socket, for unusual requests."""
+        return UnixHTTPConnection(self.socket, self.users[who] if who is not None else None)
 
     def call_http(
         self, token: str | None, verb: str, path: str, body: object = None, **headers: str

@@ -1,0 +1,72 @@
+"""kill -9 of the agent while commands start: afterwards each command runs once, with a lease, and
+none is left without one. `tests/agent/test_killed_batch_agent.py` tries every line of the code.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import psutil
+import pytest
+
+from tests.agent.commands import marked_processes
+from tests.security.machine import Machine, as_root, eventually
+
+pytestmark = [as_root, pytest.mark.slow, pytest.mark.timeout(300)]
+
+TRIES = int(os.environ.get("GPUSHARE_KILLS", "12"))
+LATEST_S = 0.8
+"""The start of a command takes less than that on an idle machine."""
+
+
+def test_no_command_is_left_without_a_lease(machine: Machine):
+    runs = machine.home("bob") / "runs"
+    random.seed(11)
+    for number in range(TRIES):
+        id_ = machine.begin("bob", ["sh", "-c", f"echo {number} >> {runs}; exec sleep 300"])
+        time.sleep(random.uniform(0, LATEST_S))
+        machine.kill_agent()
+        if number % 2:
+            machine.end(id_)  # while no agent runs
+        machine.start_agent()
+        if number % 2 == 0:
+            eventually(lambda: runs_count(machine, number) == 1, "it runs")  # noqa: B023
+            assert machine.state(id_) == "running"
+            machine.end(id_)
+        eventually(lambda: not marked_processes(id_), f"nothing is left at try {number}")  # noqa: B023
+        assert runs_count(machine, number) <= 1
+    assert not processes_of(machine, "bob")
+
+
+def runs_count(machine: Machine, number: int) -> int:
+    """How often the command of this try was started."""
+    runs = machine.home("bob") / "runs"
+    return runs.read_text().split().count(str(number)) if runs.exists() else 0
+
+
+def processes_of(machine: Machine, who: str) -> list[str]:
+    found = []
+    for process in psutil.process_iter(["uids", "cmdline", "status"]):
+        uids = process.info["uids"]
+        is_theirs = uids is not None and uids.real == machine.users[who].pw_uid
+        if is_theirs and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(" ".join(process.info["cmdline"] or []))
+    return found
+
+
+def test_a_command_cannot_leave_its_tree(machine: Machine):
+    """Sessions of their own, double forks and removed marks end with the lease as well."""
+    script = (
+        "setsid sleep 301 & (setsid sh -c 'sleep 302 & exit' &) ; "
+        "env -u GPUSHARE_LAUNCH -u GPUSHARE_WORKLOAD sleep 303 & exec sleep 304"
+    )
+    id_ = machine.begin("bob", ["sh", "-c", script])
+
+    def sleepers() -> list[str]:
+        return [line for line in processes_of(machine, "bob") if line.startswith("sleep 30")]
+
+    eventually(lambda: len(sleepers()) == 4, "all run")
+    machine.end(id_)
+    eventually(lambda: not sleepers(), "all have ended")
