@@ -1,11 +1,10 @@
 """The access table over the unix socket: every route by real unix users, and every object that is
-their own, a colleague's or a stranger's. `tests/scheduler/test_permissions.py` has it over HTTP.
+their own, a colleague's or an outsider's. `tests/scheduler/test_permissions.py` has it over HTTP.
 """
 
 from __future__ import annotations
 
 import pwd
-from collections.abc import Iterator
 
 import pytest
 
@@ -54,8 +53,8 @@ class Town:
 
 
 @pytest.fixture(scope="module")
-def town(machine: Machine) -> Iterator[Town]:
-    yield Town(machine)
+def town(machine: Machine) -> Town:
+    return Town(machine)
 
 
 def within(thing: str, caller: str | None) -> tuple[str, ...]:
@@ -74,18 +73,18 @@ def test_every_route_opens_as_in_the_table(town: Town):
 
 def test_a_user_without_an_account_is_a_person_without_projects(town: Town):
     nobody = pwd.struct_passwd(("", "x", 424_242, 424_242, "", "/", "/bin/sh"))
-    town.machine.users["stranger"] = nobody
+    town.machine.users["unknown"] = nobody
     try:
-        who = town.read("stranger", "/api/v1/whoami")
+        who = town.read("unknown", "/api/v1/whoami")
         assert (who["user"], who["admin"], who["projects"]) == ("uid424242", False, [])
-        assert town.read("stranger", "/api/v1/workloads")["workloads"] == []
-        assert town.machine.submit("stranger").status == 403
+        assert town.read("unknown", "/api/v1/workloads")["workloads"] == []
+        assert town.machine.submit("unknown").status == 403
         for route in ROUTES:
             if not opens(route, "person"):
                 verb = "GET" if route.verb == "WS" else route.verb
-                assert town.machine.call("stranger", verb, address(route)).status == 403
+                assert town.machine.call("unknown", verb, address(route)).status == 403
     finally:
-        del town.machine.users["stranger"]
+        del town.machine.users["unknown"]
 
 
 def test_a_header_does_not_change_who_the_caller_is(town: Town):

@@ -108,7 +108,7 @@ def kernel(machine: Machine) -> Iterator[Callable[[str], Kernel]]:
 @pytest.mark.parametrize("who", ["bob", "ann"])
 @pytest.mark.parametrize("kind", ["with a share", "without a share"])
 def test_a_workload_for_a_foreign_kernel_is_refused(machine: Machine, kernel, who: str, kind: str):
-    """From a stranger, and from a colleague of the same project."""
+    """From an outsider, and from a colleague of the same project."""
     hers = kernel("alice")
     if kind == "with a share":
         hers.request()
