@@ -80,7 +80,7 @@ class AgentClient:
         try:
             writer.write(encode(ServerHello(server=self._server, pid=os.getpid())) + b"\n")
             while line := await reader.readline():
-                message = decode(ToServer, line)  # type: ignore[arg-type]  # a union
+                message: ToServer = decode(ToServer, line)  # type: ignore[arg-type]  # a union
                 self._received(message, writer, listener)
         finally:
             writer.close()
