@@ -177,7 +177,7 @@ async def _follow(
             click.echo(shown, err=True)
         if printed.is_over:
             lines.finish()
-            return _status(seen, verbose)
+            return _status(await client.workload(workload), verbose)  # `seen` may be older
         if not printed.lines:
             await asyncio.sleep(LOOK_S)
 

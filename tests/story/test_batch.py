@@ -333,7 +333,7 @@ def test_the_command_line_runs_lists_and_cancels(tmp_path: Path):
             "echo $WORD; pwd; exit 3",
         )
         assert (code, out) == (3, f"hello\n{tmp_path}\n"), err
-        assert "runs on" in err or "failed" in err
+        assert "running on" in err or "failed" in err
         code, out, _ = await call(
             "run", "--project", "vision", "--pods", "2", "--", "sh", "-c", "echo pod $GPUSHARE_POD"
         )
