@@ -168,7 +168,8 @@ PROBLEMS = {
     ),
     "a minimum of an inner group": (
         (
-            "workloads: [{name: w, project: p, groups: [{name: g, min_pods: 1, groups: [{name: h}]}],"
+            "workloads: [{name: w, project: p,"
+            " groups: [{name: g, min_pods: 1, groups: [{name: h}]}],"
             " pods: [{name: a, group: h}]}]"
         ),
         "workloads[0].groups[0]",

@@ -202,7 +202,7 @@ class TokenService:
         return Identity(row.name, groups, cast(Scope, row.scope), self.groups_of, users)
 
     def _row_of(self, digest: str) -> TokenRow | None:
-        """The token, cached for a second: a server makes many calls, and another process may revoke it."""
+        """The token, cached for a second only, since another process may revoke it."""
         now = self._clock()
         at, known = self._read.get(digest, (0, None))
         if known is not None and 0 <= now - at < REMEMBERED_MS:

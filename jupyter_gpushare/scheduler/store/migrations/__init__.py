@@ -1,3 +1,1 @@
-"""Alembic's environment, and the steps from older versions of the tables to the current one. Shipped
-with the program.
-"""
+"""Alembic's environment, and the steps from older versions of the tables to the current one."""
