@@ -91,10 +91,6 @@ NVML: Final[dict[str, Shape]] = {
             "computeInstanceId": (28, 4),
         },
     ),
-    "nvmlPciInfo_t": (
-        68,
-        {"busIdLegacy": (0, 16), "domain": (16, 4), "bus": (20, 4), "busId": (36, 32)},
-    ),
     "nvmlSetMemoryLimits_v1_t": (
         24,
         {"nameSpace": (0, 8), "softLimit": (8, 8), "hardLimit": (16, 8)},
@@ -191,10 +187,6 @@ IN_C: Final[dict[str, tuple[str, dict[str, str]]]] = {
             "gpuInstanceId": "gpu_instance",
             "computeInstanceId": "compute_instance",
         },
-    ),
-    "nvmlPciInfo_t": (
-        "pci_info",
-        {"busIdLegacy": "legacy", "domain": "domain", "bus": "bus", "busId": "busid"},
     ),
     "nvmlGetMemoryLimits_v1_t": (
         "memory_limits",

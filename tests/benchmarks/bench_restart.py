@@ -2,8 +2,8 @@
 
 From the start of the process until it is ready (it serves requests and has made decisions), with
 1000 kernels running on 200 nodes of eight GPUs and 10 000 pending workloads in the store; on
-SQLite, and on PostgreSQL if installed. The first of three starts is cold. `program` is a new process
-with its imports; `service` is forked from one that has them.
+SQLite, and on PostgreSQL if installed. The first of three starts is cold. `program` is a new
+process with its imports; `service` is forked from one that has them.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ was known at that time: earlier grants, and pending jobs. `covered`: the fractio
 did not exceed the estimated median (ideal: 50 %) and 90th percentile (90 %); jobs that never
 started count as not covered. `error`: the median of |wait - median|, and the fraction of waits
 between half and twice the median. `later`: the same jobs, after half of their wait. `without
-positions`: first estimates, with waits compared directly instead of by their initial queue position.
+positions`: first estimates, with waits compared directly instead of by initial queue position.
 """
 
 from __future__ import annotations

@@ -50,12 +50,9 @@ int fake_add_gpu(const char *uuid, const unsigned char *raw, const char *model, 
   g->healthy = 1;
   g->mig_parent = mig_parent;
   g->total = total;
-  g->temperature = 40;
-  g->power_mw = 70000;
   memcpy(g->raw, raw, 16);
   snprintf(g->uuid, sizeof g->uuid, "%s", uuid);
   snprintf(g->model, sizeof g->model, "%s", model);
-  snprintf(g->busid, sizeof g->busid, "00000000:%02X:00.0", index + 1);
   if (mig_parent >= 0) made->gpus[mig_parent].mig_mode = 1;
   made->gpu_count++;
   fake_unlock(made);
@@ -79,7 +76,6 @@ int fake_set(const char *name, int gpu, uint64_t value) {
   else if (g && !strcmp(name, "healthy")) g->healthy = (int)value;
   else if (g && !strcmp(name, "mig_mode")) g->mig_mode = (int)value;
   else if (g && !strcmp(name, "mps")) g->mps = (int)value;
-  else if (g && !strcmp(name, "ecc_uncorrected")) g->ecc_uncorrected = value;
   else if (g && !strcmp(name, "hidden")) g->hidden = (int)value;
   else if (g && !strcmp(name, "recovery")) g->recovery = (int)value;
   else if (g && !strcmp(name, "remap_failure")) g->remap_failure = (int)value;

@@ -161,26 +161,11 @@ EXPORT int cuDeviceGetUuid(unsigned char *uuid, int device) {
 EXPORT int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
     return cuDeviceGetUuid(uuid, device); }
 
-EXPORT int cuDeviceGetName(char *name, int len, int device) {
-  fake_gpu gpu;
-  int result = look(device, &gpu);
-  if (!result) snprintf(name, (size_t)len, "%s", gpu.model);
-  return result;
-}
-
 EXPORT int cuDeviceTotalMem_v2(size_t *total, int device) {
   fake_gpu gpu;
   int result = look(device, &gpu);
   if (!result) *total = gpu.total;
   return result;
-}
-
-/* After a move it returns the old address, like the real driver. */
-EXPORT int cuDeviceGetPCIBusId(char *text, int len, int device) {
-  if (!is_ready()) return NOT_INITIALIZED;
-  if (device < 0 || device >= visible_count) return INVALID_DEVICE;
-  snprintf(text, (size_t)len, "%s", node->gpus[visible[device]].busid);
-  return SUCCESS;
 }
 
 EXPORT int cuDevicePrimaryCtxRetain(void **context, int device) {
@@ -202,18 +187,6 @@ EXPORT int cuDevicePrimaryCtxRetain(void **context, int device) {
   return fake_fault_after(node, fate, result);
 }
 
-EXPORT int cuDevicePrimaryCtxRelease_v2(int device) {
-  int slot, result;
-  if (device < 0 || device >= visible_count) return INVALID_DEVICE;
-  if ((result = enter(&slot))) return result;
-  node->procs[slot].context[visible[device]] = 0;
-  for (int i = 0; i < MAX_ALLOCS; i++)
-    if (node->allocs[i].used && node->allocs[i].proc == slot
-        && node->allocs[i].home == visible[device]) node->allocs[i].used = 0;
-  fake_unlock(node);
-  return SUCCESS;
-}
-
 EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
   if (!is_ready()) return NOT_INITIALIZED;
   if (device < 0 || device >= visible_count) return INVALID_DEVICE;
@@ -228,17 +201,6 @@ EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) 
 EXPORT int cuCtxSetCurrent(void *context) {
   if (!is_ready()) return NOT_INITIALIZED;
   current = (int)(intptr_t)context - 1;
-  return SUCCESS;
-}
-
-EXPORT int cuCtxGetCurrent(void **context) {
-  *context = (void *)(intptr_t)(current + 1);
-  return is_ready() ? SUCCESS : NOT_INITIALIZED;
-}
-
-EXPORT int cuCtxGetDevice(int *device) {
-  if (current < 0) return INVALID_CONTEXT;
-  *device = current;
   return SUCCESS;
 }
 

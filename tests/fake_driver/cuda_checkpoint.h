@@ -72,14 +72,6 @@ EXPORT int cuCheckpointProcessGetState(int pid, int *state) {
   return fake_fault_after(node, fate, SUCCESS);
 }
 
-EXPORT int cuCheckpointProcessGetRestoreThreadId(int pid, int *tid) {
-  int slot, result = find(pid, &slot);
-  if (result) return result;
-  *tid = pid;
-  fake_unlock(node);
-  return SUCCESS;
-}
-
 static int lock_process(int pid, unsigned timeout) {
   int64_t end = fake_now() + timeout;
   for (;;) {

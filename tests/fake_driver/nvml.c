@@ -45,11 +45,6 @@ typedef struct {
   uint64_t type, data;
   uint32_t gpu_instance, compute_instance;
 } event_data;
-typedef struct {
-  char legacy[16];
-  uint32_t domain, bus, device, pci_id, subsystem;
-  char busid[32];
-} pci_info;
 typedef struct { const char *path; uint64_t soft, hard, used; } memory_limits;
 typedef struct { int used; uint64_t seen, mask[MAX_GPUS]; } event_set;
 
@@ -136,12 +131,6 @@ int nvmlSystemGetDriverVersion(char *text, unsigned size) {
   END;
 }
 
-int nvmlSystemGetCudaDriverVersion_v2(int *version) {
-  BEGIN("nvmlSystemGetCudaDriverVersion_v2", 0);
-  *version = n->cuda_version;
-  END;
-}
-
 /* ---- which devices */
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
@@ -163,17 +152,6 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned wanted, fake_gpu **device) {
   END;
 }
 
-int nvmlDeviceGetHandleByUUID(const char *uuid, fake_gpu **device) {
-  BEGIN("nvmlDeviceGetHandleByUUID", 0);
-  result = NOT_FOUND;
-  for (int i = 0; i < n->gpu_count; i++)
-    if (!strcmp(n->gpus[i].uuid, uuid)) {
-      *device = &n->gpus[i];
-      result = n->gpus[i].healthy ? OK : IS_LOST;
-    }
-  END;
-}
-
 int nvmlDeviceGetName(fake_gpu *g, char *text, unsigned size) {
   DEVICE("nvmlDeviceGetName") result = copied(text, size, g->model);
   END;
@@ -186,16 +164,6 @@ int nvmlDeviceGetUUID(fake_gpu *g, char *text, unsigned size) {
 
 int nvmlDeviceGetMinorNumber(fake_gpu *g, unsigned *minor) {
   DEVICE("nvmlDeviceGetMinorNumber") *minor = (unsigned)g->minor;
-  END;
-}
-
-int nvmlDeviceGetPciInfo_v3(fake_gpu *g, pci_info *info) {
-  DEVICE("nvmlDeviceGetPciInfo_v3") {
-    memset(info, 0, sizeof *info);
-    memcpy(info->legacy, g->busid, sizeof info->legacy - 1);
-    memcpy(info->busid, g->busid, sizeof info->busid);
-    info->bus = (unsigned)index + 1;
-  }
   END;
 }
 
@@ -237,12 +205,6 @@ int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(fake_gpu *g, fake_gpu **device)
 
 /* ---- health */
 
-int nvmlDeviceGetTotalEccErrors(fake_gpu *g, unsigned kind, unsigned counter, uint64_t *errors) {
-  (void)counter;
-  DEVICE("nvmlDeviceGetTotalEccErrors") *errors = kind == 1 ? g->ecc_uncorrected : 0;
-  END;
-}
-
 int nvmlDeviceGetRemappedRows(fake_gpu *g, unsigned *corrected, unsigned *uncorrected,
     unsigned *pending, unsigned *failed) {
   DEVICE("nvmlDeviceGetRemappedRows") {
@@ -250,12 +212,6 @@ int nvmlDeviceGetRemappedRows(fake_gpu *g, unsigned *corrected, unsigned *uncorr
     *corrected = *uncorrected = *pending = 0;
     *failed = (unsigned)g->remap_failure;
   }
-  END;
-}
-
-int nvmlDeviceGetTemperature(fake_gpu *g, unsigned sensor, unsigned *degrees) {
-  (void)sensor;
-  DEVICE("nvmlDeviceGetTemperature") *degrees = g->temperature;
   END;
 }
 

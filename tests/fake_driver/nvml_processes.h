@@ -96,12 +96,6 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(fake_gpu *g, unsigned *count, void 
   END;
 }
 
-int nvmlDeviceGetMPSComputeRunningProcesses_v3(fake_gpu *g, unsigned *count, void *to) {
-  DEVICE("nvmlDeviceGetMPSComputeRunningProcesses_v3") result =
-      give(count, *count, g->mps ? listed(n, index, 0, write_short, to, to ? *count : 0) : 0);
-  END;
-}
-
 int nvmlDeviceGetUtilizationRates(fake_gpu *g, uint32_t *gpu_memory) {
   DEVICE("nvmlDeviceGetUtilizationRates") {
     if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;

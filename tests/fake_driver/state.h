@@ -66,14 +66,12 @@ typedef struct {
   char uuid[48];          /* "GPU-00000000-..." or "MIG-..." */
   unsigned char raw[16];  /* the same as bytes, for the CUDA driver */
   char model[64];
-  char busid[32];
   uint64_t total, reserved; /* `reserved`: used by the driver itself */
   int32_t healthy;          /* 0: fallen off the bus, calls fail */
   int32_t mig_mode;         /* this GPU is partitioned */
   int32_t mig_parent;       /* index of the GPU of this instance; -1: no instance */
   int32_t mps;              /* an MPS server owns it */
-  uint64_t ecc_uncorrected;
-  uint32_t temperature, power_mw, utilization;
+  uint32_t utilization;
   int32_t hidden;           /* memory per process is not reported (WSL, some vGPUs) */
   int32_t recovery;         /* requested action: 0 none, 1 reset, 2 reboot, ... */
   int32_t remap_failure;    /* a row of its memory could not be replaced */

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["CALLS", "REMAP_VERSION", "CudaDriver", "CudaError", "ProcessState", "raw_uuid"]
+__all__ = ["REMAP_VERSION", "CudaDriver", "CudaError", "ProcessState", "raw_uuid"]
 
 LIBRARY: Final = "libcuda.so.1"
 CHECKPOINT_DRIVER: Final = 570
@@ -24,7 +24,6 @@ REMAP_VERSION: Final = 13_000
 """From this `cuDriverGetVersion` (driver 580) on, the arguments of restore are evaluated; CRIU
 checks the same.
 """
-CALLS: Final = ("state", "lock", "checkpoint", "restore", "unlock")
 
 INVALID_VALUE: Final = 1
 OUT_OF_MEMORY: Final = 2

@@ -164,7 +164,7 @@ class Nvml:
                 parts = self._parts(board, handle)
                 gpus = []
                 for index, (part, mig) in enumerate(parts, len(found)):
-                    gpus.append(self._describe(index, part, board, mig))
+                    gpus.append(self._describe(index, part, mig))
             except NvmlFailed as error:
                 self.notes.append(f"GPU {board} is not offered: it does not answer ({error.text})")
                 continue
@@ -196,13 +196,13 @@ class Nvml:
             )
         return parts
 
-    def _describe(self, index: int, handle: Any, board: int, mig: bool) -> GpuFound:
+    def _describe(self, index: int, handle: Any, mig: bool) -> GpuFound:
         minor = -1
         with contextlib.suppress(NvmlFailed):
             minor = self._call("nvmlDeviceGetMinorNumber", handle)
         name = str(self._call("nvmlDeviceGetName", handle))
         uuid = str(self._call("nvmlDeviceGetUUID", handle))
-        return GpuFound(index, uuid, name, offered_mib(self._memory(handle)), mig, board, minor)
+        return GpuFound(index, uuid, name, offered_mib(self._memory(handle)), mig, minor)
 
     # ---- memory and processes --------------------------------------------------------------------
 
@@ -352,14 +352,3 @@ class Nvml:
         limits.softLimit = NO_LIMIT if soft is None else soft
         limits.hardLimit = NO_LIMIT if hard is None else hard
         self._call("nvmlDeviceSetMemoryLimits_v1", self._handles[gpu], limits)
-
-    def memory_limits(self, gpu: int, cgroup: str) -> tuple[int | None, int | None, int]:
-        """Soft limit, hard limit (None: no limit) and memory in use below the cgroup, in bytes.
-        Raises NvmlFailed.
-        """
-        limits = pynvml.c_nvmlGetMemoryLimits_v1_t()
-        limits.nameSpace = cgroup.encode()
-        self._call("nvmlDeviceGetMemoryLimits_v1", self._handles[gpu], limits)
-        soft = None if limits.softLimit == NO_LIMIT else int(limits.softLimit)
-        hard = None if limits.hardLimit == NO_LIMIT else int(limits.hardLimit)
-        return soft, hard, int(limits.currentUsed)

@@ -17,8 +17,8 @@ never fit.
 
 @dataclass(frozen=True, slots=True)
 class GpuFound:
-    """A GPU, or a MIG instance of one. `index` counts both from 0; `board` is the index of the GPU
-    itself, `minor` the number of its device file (-1: not known).
+    """A GPU, or a MIG instance of one. `index` counts both from 0; `minor` is the number of the
+    device file (-1: not known).
     """
 
     index: int
@@ -26,7 +26,6 @@ class GpuFound:
     model: str
     total_mib: int
     mig: bool = False
-    board: int = 0
     minor: int = -1
 
 
