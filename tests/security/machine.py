@@ -6,6 +6,7 @@ commands run with their own rights.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -47,7 +48,7 @@ def eventually(condition: Callable[[], Any], what: str, timeout: float = TIMEOUT
 
 
 class Answer(NamedTuple):
-    """Of an HTTP call."""
+    """Of an HTTP call. Status 0: the service closed the connection without an answer."""
 
     status: int
     body: bytes
@@ -81,9 +82,9 @@ class UnixHTTPConnection(http.client.HTTPConnection):
 def connect(path: Path, user: pwd.struct_passwd | None) -> socket.socket:
     """The other side sees the user's credentials at this moment."""
     made = socket.socket(socket.AF_UNIX)
-    made.settimeout(TIMEOUT_S)
     with acting_as(user):
-        made.connect(str(path))
+        made.connect(str(path))  # without a time-out: that would fail while the backlog is full
+    made.settimeout(TIMEOUT_S)
     return made
 
 
@@ -331,6 +332,9 @@ class Machine:
         """Submit a command. Returns the id of its workload."""
         command = {"argv": argv, "cwd": cwd, "env": env}
         answer = self.submit(who, command=command)
+        while answer.status == 429:
+            time.sleep(0.2)
+            answer = self.submit(who, command=command)
         assert answer.status == 200, answer
         return answer.json()["id"]
 
@@ -360,9 +364,12 @@ def _call(
 ) -> Answer:
     sent = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     try:
-        connection.request(verb, path, body=sent, headers=headers)
+        with contextlib.suppress(BrokenPipeError):  # a long body may be refused before its end
+            connection.request(verb, path, body=sent, headers=headers)
         response = connection.getresponse()
         return Answer(response.status, response.read())
+    except ConnectionError:
+        return Answer(0, b"")
     finally:
         connection.close()
 
