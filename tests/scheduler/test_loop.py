@@ -257,7 +257,7 @@ def test_every_kind_is_remembered_for_its_own_time(tmp_path: Path):
     assert kept() == (False, False, False)
 
 
-def test_an_ended_workload_keeps_only_what_is_shown_of_it(tmp_path: Path):
+def test_an_ended_workload_keeps_only_displayed_fields(tmp_path: Path):
     """Environments and labels would fill the database for as long as workloads are remembered."""
     bench = Bench(tmp_path, ONE)
     bench.loop.retention = Retention.of(90 * DAY)

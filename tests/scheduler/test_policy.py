@@ -99,6 +99,11 @@ def test_the_demo(gpus: int) -> None:
     assert loaded.policy.node_pools[0].workloads_per_gpu == 4
 
 
+TWO_POOLS_OF_ONE_LABEL = """\
+node_pools:
+  - {name: a, label: {key: k, value: 1}}
+  - {name: b, label: {key: k, value: '1'}}
+"""
 MISTAKES = {
     "a negative quota": (
         "projects: [{name: p, pools: {default: {gpu: {quota: -1}}}}]",
@@ -220,11 +225,7 @@ MISTAKES = {
         "node_pools[0].label",
         "cannot have a label",
     ),
-    "one label for two pools": (
-        "node_pools:\n- {name: a, label: {key: k, value: 1}}\n- {name: b, label: {key: k, value: '1'}}",
-        "node_pools[1].label",
-        "'a' has the same",
-    ),
+    "one label for two pools": (TWO_POOLS_OF_ONE_LABEL, "node_pools[1].label", "'a' has the same"),
     "a notice too short": (
         "defaults: {notice: 1s}",
         "defaults.notice",
