@@ -14,6 +14,7 @@ async def kernel_with_memory(world: World):
     a = await world.server.launch("a")
     world.scheduler.grant("a", gpu=0, request=HALF)
     await a.run("bufs.append(simgpu.alloc('1GiB'))")
+    await world.until(lambda: world.record("a").memory.used_mib, "the agent knows its memory")
     return a
 
 
@@ -26,7 +27,10 @@ def test_only_an_unrequested_end_reports_lost_memory(requested: bool):
                 world.server.send(KernelEnding(kernel_id="a"))
             await a.end()
             await world.until(lambda: world.record("a").process.main is None, "it has ended")
-            assert ("lost" in world.server.kinds("a")) is not requested
+            if requested:
+                assert [event.kind for event in world.record("a").published.events] == ["attached"]
+            else:
+                await world.until(lambda: "lost" in world.server.kinds("a"), "it is reported")
 
     play(story())
 
@@ -42,6 +46,7 @@ def test_a_crash_after_a_requested_restart_reports_lost_memory():
             again = await world.server.launch("a")
             await world.attached("a")
             await again.run("bufs.append(simgpu.alloc('1GiB'))")
+            await world.until(lambda: world.record("a").memory.used_mib, "its memory is known")
             await again.end()
             await world.until(lambda: "lost" in world.server.kinds("a"), "the crash is reported")
 
