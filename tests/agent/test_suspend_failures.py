@@ -158,11 +158,14 @@ def test_a_blocked_interpreter_gets_its_gpu_memory_back(monkeypatch):
             )
             await a.run(hold)
             await world.until(lambda: world.record("a").heartbeat.received_at, "heartbeat", 20)
-            code = "threading.Timer(1.5, lambda: (gpu._use_context(), frozen.cuCtxSynchronize()), ()).start()"
+            code = (
+                "def wait(): gpu._use_context(); frozen.cuCtxSynchronize()\n"
+                "threading.Timer(1.5, wait).start()"
+            )
             await a.run(code)
             await a.ask("suspend")
             assert world.state(a) == "checkpointed"
-            await world.until(lambda: world.state(a) == "running", "brought back", 30)
+            await world.until(lambda: world.state(a) == "running", "restored", 30)
             assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
             assert "was blocked" in world.record("a").memory.no_suspend_reason
 

@@ -50,14 +50,14 @@ def quota(gpus: int, limit: int = UNLIMITED) -> Quota:
     )
 
 
-# -- victims: smallest -----------------------------------------------------------------------------
+# -- victims: smallest ----------------------------------------------------------------------------
 
 
 def full_cluster(
     victims: Literal["fair", "smallest"], seed: int
 ) -> tuple[Cluster, dict[str, Workload], dict[str, int]]:
-    """Fifty full nodes with jobs of 1, 2, 4 or 8 GPUs of a project without quota, started within the
-    last day.
+    """Fifty full nodes with jobs of 1, 2, 4 or 8 GPUs of a project without quota, started within
+    the last day.
     """
     chooser = random.Random(seed)
     policy = Policy(
@@ -135,7 +135,7 @@ def smallest() -> list[Row]:
     return rows
 
 
-# -- reserve_after ---------------------------------------------------------------------------------
+# -- reserve_after --------------------------------------------------------------------------------
 
 
 def stream(seed: int) -> list[Job]:
@@ -190,7 +190,7 @@ def reserving() -> list[Row]:
     return rows
 
 
-# -- usage: siblings -------------------------------------------------------------------------------
+# -- usage: siblings ------------------------------------------------------------------------------
 
 
 def endless(project: str, gpus: int, since: int, until: int) -> list[Job]:
