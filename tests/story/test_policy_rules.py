@@ -90,7 +90,7 @@ def test_notebooks_of_a_drained_node_continue_when_it_is_back(start_server):
     node = server.status()["node"]
     a = server.notebook("half", "a.ipynb")
     a.ok(FILL)
-    assert "wait for it" in gpushare(server, "drain", node, "--timeout", "60")
+    assert "wait for this node" in gpushare(server, "drain", node, "--timeout", "60")
     assert "is drained" in gpushare(server, "drain", node)
     view = a.until("pending")
     eventually(lambda: a.view["reason"]["code"] == "NodeNotReady", "the reason")
