@@ -8,7 +8,7 @@ import os
 from typing import Final, get_args
 
 from jupyter_gpushare.aio import BackgroundTasks
-from jupyter_gpushare.core.model.errors import GpuShareError, NotFound
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotFound
 from jupyter_gpushare.messages import (
     CachesDropped,
     CellCancel,
@@ -35,6 +35,7 @@ from jupyter_gpushare.messages import (
     RpcResponse,
     ServerHello,
     ServerWelcome,
+    encode,
     error_detail,
     to_json,
 )
@@ -53,8 +54,18 @@ from .user_actions import UserActions
 
 __all__ = ["UNSURE_MS", "MessageHandlers"]
 
+MAX_STATE_BYTES: Final = 1 << 15
+"""Of a message about a kernel that the agent keeps."""
 UNSURE_MS: Final = 2_000
 """After a kernel reconnected to a restarted agent: the time in which it reports running cells."""
+
+
+def _check_size(body: RegisterKernel | KernelRequestState) -> None:
+    """Raises InvalidInput: the agent keeps these messages, for many kernels and in the journal."""
+    size = len(encode(body))
+    if size > MAX_STATE_BYTES:
+        text = f"a message about a kernel has at most {MAX_STATE_BYTES} bytes, got {size}"
+        raise InvalidInput(text, field="kernel_id")
 
 
 def _belongs_to(kernel: KernelRecord, uid: int) -> bool:
@@ -261,6 +272,7 @@ class MessageHandlers:
             case KernelGone():
                 self._lifecycle.gone(body)
             case KernelRequestState():
+                _check_size(body)
                 self._request_state(kernel, body)
 
     def _own_kernel(self, kernel_id: str, uid: int) -> KernelRecord | None:
@@ -269,6 +281,7 @@ class MessageHandlers:
 
     async def _register(self, server: str, uid: int, body: RegisterKernel) -> None:
         try:
+            _check_size(body)
             environment = await self._lifecycle.register(server, uid, body)
             answer = Registered(n=body.n, env=environment)
         except GpuShareError as error:

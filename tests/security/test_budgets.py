@@ -119,6 +119,23 @@ def test_messages_that_nobody_reads(machine: Machine):
             line.close()
 
 
+@pytest.mark.parametrize("field", ["name", "language", "user"])
+def test_large_texts_about_kernels(machine: Machine, field: str):
+    """The agent keeps what servers say about kernels, also in its journal."""
+    journal = machine.folder / "agent-state/agent.journal.json"
+    with calm(machine, agent_mib=100, scheduler_mib=50):
+        line = machine.server_of("bob")
+        line.hello()
+        assert line.register("k-bob").get("error") is None
+        for number in range(12):
+            refused = line.register(f"k-bob-{number}", **{field: "x" * (6 * MIB)})
+            assert refused["error"]["code"] == "invalid-input"
+            line.send(type="kernel_outlook", kernel_id="k-bob", pending=True, name="x" * (6 * MIB))
+        assert line.register("k-bob").get("error") is None
+        line.close()
+    assert journal.stat().st_size < MIB
+
+
 def test_many_pods(machine: Machine):
     """10 000 pods six times: accepted up to the budget, and then refused with the numbers."""
     token, ids, codes = machine.token("bob"), [], set()

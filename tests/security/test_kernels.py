@@ -211,7 +211,7 @@ def test_the_table_has_every_message_of_servers():
     assert {name.split()[0] for name in MESSAGES} == tags
 
 
-STABLE = ("kernel_id", "state", "workload", "pinned", "busy", "saved_mib", "generation")
+STABLE = ("kernel_id", "state", "workload", "pinned", "saved_mib", "generation")
 
 
 def stable(kernel: Kernel) -> dict[str, Any]:
