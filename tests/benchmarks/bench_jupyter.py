@@ -18,7 +18,8 @@ from pathlib import Path
 
 from jupyter_client.blocking import BlockingKernelClient
 
-from tests.story.jupyter_process import Server, eventually
+from tests.story.front_end import eventually
+from tests.story.jupyter_process import Server
 
 STARTS = 20
 GATES = 500

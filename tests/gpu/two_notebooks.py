@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.fake_driver.fake_gpu_machine import ROOT
-from tests.story.jupyter_process import SPECS, Notebook, Server, eventually
+from tests.story.front_end import Notebook, eventually
+from tests.story.jupyter_process import SPECS, Server
 
 __all__ = ["RealServer", "run_two_notebooks"]
 

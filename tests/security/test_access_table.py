@@ -88,7 +88,7 @@ def test_a_user_without_an_account_is_a_person_without_projects(town: Town):
 
 
 def test_a_header_does_not_change_who_the_caller_is(town: Town):
-    """A token counts on the socket as well; a wrong one is no one, and other headers say nothing."""
+    """A token counts on the socket as well; a wrong one is refused, other headers are ignored."""
     machine = town.machine
     for name in ("X-Forwarded-User", "X-Remote-User", "X-Forwarded-For", "Cookie"):
         connection = machine.connection("bob")

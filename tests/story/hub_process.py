@@ -19,7 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.story.jupyter_process import Rest, RestError, command_line, eventually, processes_of
+from tests.story.front_end import Rest, RestError, eventually
+from tests.story.jupyter_process import command_line, processes_of
 from tests.workers import free_port
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from tests.story.jupyter_process import RestError, eventually
+from tests.story.front_end import RestError, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 ALLOC = (

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.story.jupyter_process import RestError, eventually, shown
+from tests.story.front_end import RestError, eventually, shown
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 INVALID_REQUESTS = [

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.story.jupyter_process import RestError, eventually
+from tests.story.front_end import RestError, eventually
 
 pytestmark = pytest.mark.slow
 HOLD = "from jupyter_gpushare import gpu, simgpu; kept = simgpu.alloc('1GiB'); kept.fill(7)"

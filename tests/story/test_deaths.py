@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from tests.story.jupyter_process import eventually
+from tests.story.front_end import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 FILL = "from jupyter_gpushare import simgpu\nb = simgpu.alloc('70GiB')\nb.fill(3)"

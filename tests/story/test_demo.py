@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.story.jupyter_process import Rest, eventually, processes_of
+from tests.story.front_end import Rest, eventually
+from tests.story.jupyter_process import processes_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.story.front_end import Notebook, Rest, RestError, eventually
 from tests.story.hub_process import PROXY, HubWorld, Person
-from tests.story.jupyter_process import Notebook, Rest, RestError, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.story.front_end import Notebook, eventually
 from tests.story.hub_process import HubWorld, Person
-from tests.story.jupyter_process import Notebook, eventually
 from tests.story.test_users import PYTHON, ROOT, needs, tried
 from tests.workers import add_unix_user, remove_unix_user
 

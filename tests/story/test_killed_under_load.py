@@ -18,7 +18,7 @@ import pytest
 
 from tests.fake_driver.fake_gpu_machine import GIB, MIB, ROOT
 from tests.story.fake_driver_server import FakeDriverServer
-from tests.story.jupyter_process import Notebook, eventually
+from tests.story.front_end import Notebook, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -10,7 +10,8 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.story.jupyter_process import Server, eventually
+from tests.story.front_end import eventually
+from tests.story.jupyter_process import Server
 
 pytestmark = pytest.mark.slow
 GIB = 1 << 30

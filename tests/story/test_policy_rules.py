@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from tests.story.jupyter_process import POLICY, Server, eventually
+from tests.story.front_end import eventually
+from tests.story.jupyter_process import POLICY, Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 FILL = """

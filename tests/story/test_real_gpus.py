@@ -11,7 +11,7 @@ import pytest
 from node_agent.devices.base.model import TIERS
 from tests.fake_driver.fake_gpu_machine import GIB, FakeGpuMachine, Faults
 from tests.story.fake_driver_server import GPU, FakeDriverServer
-from tests.story.jupyter_process import eventually
+from tests.story.front_end import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 SMALL = 8 * GIB

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fake_driver.fake_gpu_machine import GIB, Faults
 from tests.story.fake_driver_server import GPU, FakeDriverServer
-from tests.story.jupyter_process import RestError, eventually
+from tests.story.front_end import RestError, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
 FILL = GPU + "p = g.alloc(2 << 30); g.write(p, b'every byte')"

@@ -10,7 +10,7 @@ import pytest
 import websocket
 
 from jupyter_gpushare.simnode import SimNode
-from tests.story.jupyter_process import eventually, shown
+from tests.story.front_end import eventually, shown
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 FILL = "from jupyter_gpushare import simgpu\nb = simgpu.alloc('70GiB')\nb.fill(3)"

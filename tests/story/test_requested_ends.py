@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.story.jupyter_process import eventually
+from tests.story.front_end import eventually
 
 pytestmark = pytest.mark.slow
 HOLD = "from jupyter_gpushare import simgpu; kept = simgpu.alloc('1GiB')"

@@ -17,7 +17,8 @@ import pytest
 from tests.agent.test_cgroups import real_subtree
 from tests.fake_driver.fake_gpu_machine import GIB, MIB, ROOT
 from tests.story.fake_driver_server import FakeDriverServer
-from tests.story.jupyter_process import Notebook, eventually, processes_of
+from tests.story.front_end import Notebook, eventually
+from tests.story.jupyter_process import processes_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.story.jupyter_process import eventually
+from tests.story.front_end import eventually
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import websocket
 
-from tests.story.jupyter_process import Server, eventually
+from tests.story.front_end import eventually
+from tests.story.jupyter_process import Server
 from tests.tcp_delay import delays_small_packets
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

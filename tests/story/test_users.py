@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.story.jupyter_process import TOKEN, Notebook, Rest, eventually
+from tests.story.front_end import TOKEN, Notebook, Rest, eventually
 from tests.workers import add_unix_user, free_port, remove_unix_user
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from tests.story.jupyter_process import Server, eventually
+from tests.story.front_end import eventually
+from tests.story.jupyter_process import Server
 from tests.story.test_many_pages import gpushare
 
 pytestmark = pytest.mark.slow
