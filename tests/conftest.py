@@ -1,4 +1,6 @@
-"""Marks tests as slow by the fixtures that they use, and sets the number of Hypothesis examples."""
+"""Marks tests as slow by the fixtures that they use, sets the number of Hypothesis examples, and
+runs the longest folders first.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,9 @@ PROCESS_FIXTURES: Final = {
 SERVER_FIXTURES: Final = {"postgresql", "kept_postgresql"}
 """Fixtures that start a database server."""
 
+LONGEST_FIRST: Final = ("ui", "story", "security", "agent")
+"""Folders whose files take minutes. Parallel workers start with them, so that none is the last."""
+
 settings.register_profile("effort", max_examples=examples(100))
 settings.load_profile("effort")
 
@@ -28,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _uses_processes(item.module) or SERVER_FIXTURES & set(item.fixturenames)
         ):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=_folder_rank)  # stable: files stay together and in order
+
+
+def _folder_rank(item: pytest.Item) -> int:
+    folder = item.path.parent.name
+    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
 def _uses_processes(module: object) -> bool:
