@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
-def demo(tmp_path):
+def demo():
     """A running demo; its output is in `out`."""
+    with tempfile.TemporaryDirectory(prefix="gs-", ignore_cleanup_errors=True) as short:
+        # pytest's own folders are too long for the path of a unix socket
+        yield from running_demo(Path(short))
+
+
+def running_demo(tmp_path: Path):
     argv = [
         sys.executable,
         "-m",
