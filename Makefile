@@ -108,9 +108,11 @@ unit: unit-decisions unit-service
 check: venv $(STAMPS)/cc ## the quick checks, in parallel: no servers, no browser; less than a minute
 	@$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target unit-service unit-decisions typecheck ts lint floors schema-check
 
+PYTEST := $(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks
+
 test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql $(STAMPS)/shells ## everything, browser and story tests included; all steps run even if one fails
 	@failed=; for step in lint typecheck floors schema-check ts; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
-	  $(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks -n $(WORKERS) --dist loadfile || failed="$$failed pytest"; \
+	  $(PYTEST) -n $(WORKERS) --dist loadfile || { echo "again, one after the other: what failed beside other tests"; $(PYTEST) --last-failed --last-failed-no-failures none; } || failed="$$failed pytest"; \
 	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 hub5: venv ## the JupyterHub story test with JupyterHub 5; `make test` runs it with the newest version

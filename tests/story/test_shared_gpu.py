@@ -112,7 +112,7 @@ def test_driver_580_an_idle_burst_is_saved_for_the_owner_and_both_keep_their_val
     a.ok(BURST)
     eventually(lambda: a.view["memory_mib"]["borrowed"] > 1000, "a borrows")
     b.ok(SHARE)
-    assert a.view["state"] == "suspended"
+    eventually(lambda: a.view["state"] == "suspended", "a is suspended")
     assert server.machine.state(a.pid) == "checkpointed"
     assert last(a.ok("print(x.values())")) == "{7}"
     assert last(b.ok("print(y.values())")) == "{9}"
