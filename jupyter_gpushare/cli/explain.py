@@ -125,6 +125,8 @@ def _outcome(answer: m.WhatIfAnswer) -> list[str]:
         gpu = f" ({answer.planned_gpu})" if answer.planned_gpu else ""
         return [f"It would start now on {answer.node}{gpu}."]
     wait = _expected_wait(answer.expected_wait)
+    if answer.reason is not None and answer.refused:
+        return [answer.reason.message, *_details(answer.reason)]
     if answer.reason is not None:
         return [f"It would wait: {answer.reason.message}", *wait, *_details(answer.reason)]
     return [f"It would start on {answer.node} as soon as GPUs there are released.", *wait]

@@ -133,7 +133,7 @@ def what_if_text(answer: Json) -> str:
         where = " on " + (answer["planned_gpu"] or answer["node"]) if answer["node"] else ""
         lines = [f"Would start now{where}."]
     else:
-        lines = ["Would wait."]
+        lines = [] if answer.get("refused") else ["Would wait."]
         if answer["reason"]:
             lines.append(reason_text(answer["reason"], expected=answer.get("expected_wait")))
     for one in answer["displaces"]:

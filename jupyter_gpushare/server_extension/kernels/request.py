@@ -77,11 +77,12 @@ def checked(request: KernelRequest) -> KernelRequest:
     Raises:
         InvalidInput: it is wrong for every cluster; `field` names the part.
     """
-    if (request.gpu is None) == (request.gpu_memory is None):
+    if request.gpu is None and request.gpu_memory is None:
         raise InvalidInput(
-            "either gpu (such as 0.5) or gpu_memory (such as 20GiB) must be given, not both",
-            field="gpu",
+            "the share is missing: gpu (such as 0.5) or gpu_memory (such as 20GiB)", field="gpu"
         )
+    if request.gpu is not None and request.gpu_memory is not None:
+        raise InvalidInput("gpu and gpu_memory exclude each other", field="gpu")
     amounts = _amounts(request)
     if request.gpu is not None and amounts.gpu <= 0:
         raise InvalidInput("gpu must be more than 0", field="gpu")
