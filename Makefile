@@ -12,8 +12,8 @@ LAB    := jupyter_gpushare/labextension
 SHARED := $(VENV)/share/jupyter/labextensions/jupyter-gpushare
 LAB_SOURCES := $(shell find labextension/src labextension/style labextension/schema -type f 2>/dev/null) labextension/package.json labextension/tsconfig.json
 ARGS   ?=
-# test files that run side by side: most of a test is waiting for servers and kernels
-WORKERS ?= $(shell expr 2 \* `nproc`)
+# test files that run in parallel; most of a test is waiting for servers and kernels
+WORKERS ?= $(shell expr 1 + `nproc`)
 # jlpm and node run from any folder and never prompt
 export PATH := $(BIN):$(PATH)
 export YARN_ENABLE_TELEMETRY := 0
