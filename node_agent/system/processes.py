@@ -255,7 +255,8 @@ async def kill_tree(
 
 async def _until_ended(processes: set[ProcessId], deadline: float) -> None:
     loop = asyncio.get_running_loop()
-    while any(process.is_alive() for process in processes) and loop.time() < deadline:  # noqa: ASYNC110 - processes are no events
+    # polled: the end of a process that is not a child is no event
+    while any(one.is_alive() for one in processes) and loop.time() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
 
 

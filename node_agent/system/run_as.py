@@ -62,7 +62,8 @@ def main(go: int, spec_file: int) -> None:
         signal.signal(number, signal.SIG_DFL)  # Python ignores them, and a child would inherit that
     arguments = ["/bin/sh", "-c", spec["shell"], spec["status_file"], *spec["argv"]]
     try:
-        os.execve("/bin/sh", arguments, spec["env"])  # noqa: S606 - runs the program with the rights of its user
+        # runs the program with the rights of its user
+        os.execve("/bin/sh", arguments, spec["env"])  # noqa: S606
     except (OSError, ValueError) as error:
         fail(spec, str(error))
 

@@ -23,7 +23,8 @@ EXAMPLES = settings(
 
 
 def asked(id_: str, created: int = 0, **request: int) -> Workload:
-    return Workload(id_, "p", (Pod(id_, **request),), created=created)  # type: ignore[arg-type]  # amounts only
+    # amounts only
+    return Workload(id_, "p", (Pod(id_, **request),), created=created)  # type: ignore[arg-type]
 
 
 def packed(machines: list[Node], *workloads: Workload) -> Cluster:

@@ -100,7 +100,8 @@ class Points:
             if self.doing:
                 self.at(f"after the commit of {written}")
 
-        engine.dialect.do_commit = commit  # type: ignore[method-assign]  # the event "commit" comes before it only
+        # the event "commit" comes before it only
+        engine.dialect.do_commit = commit  # type: ignore[method-assign]
 
 
 def install(*, points: str | None = None, die_at: str | None = None) -> None:

@@ -348,7 +348,8 @@ async def test_an_agent_speaks_for_its_node_and_nobody_else(town: Town):
         if may:
             agent = FakeAgent(node)
             async with agent.linked(client):
-                await agent.until(lambda: agent.plan is not None)  # noqa: B023 - asked within this turn
+                # asked within this turn
+                await agent.until(lambda: agent.plan is not None)  # noqa: B023
             continue
         async with client.agent_link() as link:
             await link.send(m.AgentHello(version="1", node=FakeAgent(node).node))

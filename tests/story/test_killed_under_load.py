@@ -151,7 +151,8 @@ def test_no_share_is_refused_while_the_agent_is_killed_repeatedly(crowded):
     killer.over.set()
     killer.join()
     ran = sum((user.ran for user in users), Counter())
-    print(f"seed {seed}: {dict(ran)} cells, {killer.kills} kills")  # noqa: T201 - for long runs by hand
+    # for long runs by hand
+    print(f"seed {seed}: {dict(ran)} cells, {killer.kills} kills")  # noqa: T201
     assert [one for user in users for one in user.broken] == []
     assert ran["borrows"] > 0
     assert killer.kills > 0

@@ -110,7 +110,8 @@ class Box:
                 "reachable",
                 90,
             )
-            eventually(lambda: len(server.devices()) == 1, "the node is known")  # noqa: B023 - called at once
+            # called at once
+            eventually(lambda: len(server.devices()) == 1, "the node is known")  # noqa: B023
         return servers
 
     def _jupyter(self, name: str, address: str) -> Rest:

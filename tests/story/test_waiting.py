@@ -70,7 +70,8 @@ def test_a_renamed_notebook_has_its_new_name_in_the_scheduler(start_server):
     server.rest(
         "PATCH", f"api/sessions/{session['id']}", {"path": "renamed.ipynb", "name": "renamed.ipynb"}
     )
-    rows = lambda: json.loads(gpushare(server, "status", "--json"))["workloads"]  # noqa: E731 - polled
+    # polled
+    rows = lambda: json.loads(gpushare(server, "status", "--json"))["workloads"]  # noqa: E731
     eventually(
         lambda: [row["name"] for row in rows()] == ["renamed.ipynb"], "its workload is renamed"
     )

@@ -44,7 +44,8 @@ class Cluster:
     changes.
     """
 
-    def __init__(self, policy: Policy = Policy()) -> None:  # noqa: B008  (frozen: one shared default is safe)
+    # frozen: one shared default is safe
+    def __init__(self, policy: Policy = Policy()) -> None:  # noqa: B008
         self._state = State(policy)
         self._stamps: dict[int, list[tuple[PoolState, int, int]]] = {}
 

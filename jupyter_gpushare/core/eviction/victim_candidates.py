@@ -67,7 +67,8 @@ class VictimCandidates:
         self.taken: dict[QueueState, Amounts] = {}
         self.levels: dict[QueueState | None, list[tuple[QueueOrderKey, QueueState]]] = {}
         for leaf in leaves:
-            self.stacks[leaf] = list(leaf.candidates)  # type: ignore[arg-type]  # queues do not know workloads
+            # queues do not know workloads
+            self.stacks[leaf] = list(leaf.candidates)  # type: ignore[arg-type]
             self._advance(leaf)
         queues = {queue for leaf in self.top for queue in leaf.path}
         for queue in sorted(queues, key=lambda q: (-len(q.path), q.name)):

@@ -79,7 +79,8 @@ class AgentSession:
         if self.over is not None:
             return
         try:
-            message: m.FromAgent = m.decode(m.FromAgent, data)  # type: ignore[arg-type]  # a union is a type to msgspec
+            # a union is a type to msgspec
+            message: m.FromAgent = m.decode(m.FromAgent, data)  # type: ignore[arg-type]
             self._handle(message)
         except Unavailable as error:
             log.error(

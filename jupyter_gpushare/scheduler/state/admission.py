@@ -305,7 +305,8 @@ def _pod(pod: m.PodRequest, where: str) -> Pod:
 
 def _amount(reader: object, value: object, field: str) -> int:
     try:
-        number: int = reader(value, what=field.rpartition(".")[2])  # type: ignore[operator]  # one of the readers of core.model.units
+        # one of the readers of core.model.units
+        number: int = reader(value, what=field.rpartition(".")[2])  # type: ignore[operator]
     except InvalidInput as error:
         raise InvalidInput(error.message, field=field) from None
     return number
