@@ -144,7 +144,8 @@ def scene_of(tmp_path: Path, **options: object) -> Iterator[Scene]:
     relocates = bool(options.pop("relocates", False))
     deadlines = options.pop("deadlines", PATIENT)
     assert isinstance(deadlines, Deadlines)
-    with FakeGpuMachine(**{"gpus": 2, **options}) as machine, pytest.MonkeyPatch.context() as patch:  # type: ignore[arg-type]
+    made = FakeGpuMachine(**{"gpus": 2, **options})  # type: ignore[arg-type]
+    with made as machine, pytest.MonkeyPatch.context() as patch:
         for name, value in machine.environment().items():
             patch.setenv(name, value)
         scene = Scene(machine, tmp_path, relocates=relocates, deadlines=deadlines)

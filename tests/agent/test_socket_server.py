@@ -148,9 +148,7 @@ def test_a_line_that_is_too_long_ends_the_conversation_of_a_kernel():
             a = await world.server.launch("a")
             world.scheduler.grant("a", gpu=0, request=HALF)
             await a.run("import __main__; __main__.link.send({'type': 'ping', 'x': 'y' * 300_000})")
-            await world.until(
-                lambda: world.record("a").gate.connected, "the kernel comes back by itself"
-            )
+            await world.until(lambda: world.record("a").gate.connected, "the kernel reconnects")
             assert (await a.run("result = 2"))["result"] == 2
 
     play(story())

@@ -24,7 +24,8 @@ asks = st.lists(
 
 
 def pod(ask: object) -> Pod:
-    return Pod("0", gpu=ask[1], gpu_devices=ask[0]) if isinstance(ask, tuple) else Pod("0", gpu=ask)  # type: ignore[arg-type]
+    devices, gpu = ask if isinstance(ask, tuple) else (1, ask)
+    return Pod("0", gpu=gpu, gpu_devices=devices)
 
 
 @settings(max_examples=examples(150))

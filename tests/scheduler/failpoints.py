@@ -136,7 +136,8 @@ def _once(points: Points, seen: set[int], connection: sql.Connection) -> None:
 
 
 def _name(body: object) -> str:
-    return str(type(body).__struct_config__.tag)  # type: ignore[attr-defined]  # the bodies of streams are tagged
+    # the bodies of streams are tagged
+    return str(type(body).__struct_config__.tag)  # type: ignore[attr-defined]
 
 
 def _type(frame: object) -> str:

@@ -1,6 +1,4 @@
-"""How much one caller may ask for: a bucket that fills by itself, and what a caller who is too fast
-or too large is refused.
-"""
+"""Rate limits: how a token bucket refills, and how callers over a limit are refused."""
 
 from __future__ import annotations
 

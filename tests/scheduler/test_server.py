@@ -136,14 +136,16 @@ def test_metrics_count_what_happens(tmp_path: Path):
                 assert (
                     value(
                         text,
-                        'gpushare_queue_quota{kind="project",pool="default",queue="vision",resource="gpu"}',
+                        'gpushare_queue_quota{kind="project",pool="default",'
+                        'queue="vision",resource="gpu"}',
                     )
                     == 1
                 )
                 assert (
                     value(
                         text,
-                        'gpushare_queue_allocated{kind="project",pool="default",queue="language",resource="gpu"}',
+                        'gpushare_queue_allocated{kind="project",pool="default",'
+                        'queue="language",resource="gpu"}',
                     )
                     == 1
                 )

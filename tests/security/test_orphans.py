@@ -35,7 +35,8 @@ def test_no_command_is_left_without_a_lease(machine: Machine):
             eventually(lambda: runs_count(machine, number) == 1, "it runs")  # noqa: B023
             assert machine.state(id_) == "running"
             machine.end(id_)
-        eventually(lambda: not marked_processes(id_), f"nothing is left at try {number}")  # noqa: B023
+        what = f"nothing is left at try {number}"
+        eventually(lambda: not marked_processes(id_), what)  # noqa: B023
         assert runs_count(machine, number) <= 1
     assert not processes_of(machine, "bob")
 

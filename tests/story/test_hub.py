@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -163,8 +164,9 @@ def test_the_queue_is_visible_without_names_of_others(
         }
         person.scheduler.rest("POST", "workloads", body)
     for person, other in ((alice, bob), (bob, alice)):
+        waiting = partial(person.scheduler.rest, "GET", "waiting")
         rows = eventually(
-            lambda: len(rows := person.scheduler.rest("GET", "waiting")["waiting"]) == 2 and rows,  # noqa: B023
+            lambda: len(rows := waiting()["waiting"]) == 2 and rows,  # noqa: B023
             "both are pending",
         )
         assert sorted(row["position"] for row in rows) == [1, 2]
