@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cmp_to_key
 
-__all__ = ["BIG", "Job", "Queue", "Task", "World", "active", "asked", "held", "waiting"]
+__all__ = [
+    "BIG",
+    "Job",
+    "Queue",
+    "Task",
+    "World",
+    "active",
+    "asked",
+    "held",
+    "is_settled",
+    "waiting",
+]
 
 BIG = 10**9
 
@@ -193,6 +204,9 @@ class World:
             return False
         node = min(scores)[1]
         now = self.room(node)[0] >= task.gpus
+        if task.state == "releasing" and task.node == node:
+            task.state = "running"  # it is not touched (decision 0009)
+            return True
         if task.state == "releasing":
             task.old = task.node
         task.node, task.state = node, "bound" if now and not only_promise else "pipelined"
@@ -239,6 +253,11 @@ ACTIVE = ("running",)
 
 def active(job: Job) -> bool:
     return any(t.state in ACTIVE for t in job.tasks)
+
+
+def is_settled(job: Job) -> bool:
+    """A gang of which a pod was moved in this cycle is no victim: that pod would stay alone."""
+    return not any(t.state in ("bound", "pipelined") for t in job.tasks)
 
 
 def held(job: Job) -> int:

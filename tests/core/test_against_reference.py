@@ -1,13 +1,13 @@
 """The engine compared with a second implementation (`reference.py`) on random clusters of whole
 GPUs.
 
-They may differ in one respect: a victim that the rules would move although it could stay where it
-is stays in the engine (decision 0009). So a moved pod counts like a running one.
+They may choose different nodes among equal ones, so a moved pod counts like a running one.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 from typing import Any
 
@@ -128,8 +128,16 @@ def outcome(state: str, ran_before: bool) -> str:
     return "keeps" if ran_before and state in ("running", "pipelined") else state
 
 
+FOUND = (125, 213, 317, 827, 869, 1526, 1528, 1574, 1700, 1877, 2156, 3001, 3953, 5405, 13260)
+"""Worlds in which the two once disagreed: a victim that could stay on its own node but not on the
+same GPUs, a request that was skipped although an eviction had made room for it, moves for
+non-preemptible requests, and gangs whose victims are found pod by pod.
+"""
+SEEDS = range(int(os.environ.get("GPUSHARE_WORLDS", "120")))
+
+
 @pytest.mark.parametrize("gangs", [False, True], ids=["single pods", "gangs"])
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", sorted({*SEEDS, *FOUND}))
 def test_engine_and_reference_agree(seed: int, gangs: bool) -> None:
     random_world = world(random.Random(seed), gangs=gangs)
     ran = {task.name for task in random_world.tasks() if task.state == "running"}

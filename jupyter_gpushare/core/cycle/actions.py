@@ -248,6 +248,7 @@ def _evicting(
             if not failed.is_no_easier(key, turn.work, members):
                 alternatives = rules_for(state, pool, turn, now)
                 if any(_solve(state, notes, action, r, pool, turn) for r in alternatives):
+                    failed.clear()
                     return True
                 failed.add(key, turn.work, members)
             _failed_here(state, action, pool, turn)

@@ -115,8 +115,7 @@ class VictimRescheduler:
         """Restores each moved pod whose old place is free; pods that share a domain all or none."""
         tentative = TentativeChanges(self.state, self.pool)
         for member in (member for unit in units for member in unit.members):
-            if _can_stay(member):
-                self._restore_member(member)
+            self._stay(member)
         if _shares_domain(units[0]) and any(map(is_moved, units)):
             tentative.undo()
 
@@ -138,11 +137,25 @@ class VictimRescheduler:
         assert node is not None
         for other in members_to_place:
             self.state.put(other, "pending")
-        if _can_stay(member):
-            self._restore_member(member)
-            if all(self._place_on_node(other, node) for other in members_to_place):
-                return
+        if self._stay(member) and all(
+            self._place_on_node(other, node) for other in members_to_place
+        ):
+            return
         tentative.undo()
+
+    def _stay(self, member: Member) -> bool:
+        """Lets a moved pod stay if its old place is free, apart from what it was promised there
+        itself; returns whether it stays.
+        """
+        if member.status != "pipelined" or member.old is None:
+            return False
+        tentative = TentativeChanges(self.state, self.pool)
+        self.state.put(member, "releasing", member.old, member.old_devices)
+        if member.node is not None and member.node.fits_on_devices(member.need, member.devices):
+            self._restore_member(member)
+            return True
+        tentative.undo()
+        return False
 
     def _place_on_node(self, member: Member, node: NodeState) -> bool:
         """Promises the pod a place on this node."""
@@ -200,12 +213,3 @@ def _shares_domain(unit: EvictionUnit) -> bool:
 
 def _has_topology(group: SubGroup) -> bool:
     return group.topology is not None or any(_has_topology(inner) for inner in group.groups)
-
-
-def _can_stay(member: Member) -> bool:
-    """Whether a moved pod's old place is still free."""
-    return (
-        member.status == "pipelined"
-        and member.old is not None
-        and member.old.fits_on_devices(member.need, member.old_devices)
-    )

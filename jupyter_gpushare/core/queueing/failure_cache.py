@@ -1,7 +1,7 @@
 """Requests that need not be tried because an easier one has just failed.
 
 After a failure, workloads with the same constraints that ask for at least as many pods, none of
-them smaller, are skipped for the rest of the action.
+them smaller, are skipped until something is evicted, or else for the rest of the action.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ class FailureCache:
 
     def __init__(self) -> None:
         self._sizes: dict[tuple[object, ...], list[tuple[Size, ...]]] = {}
+
+    def clear(self) -> None:
+        """After an eviction: it may have left room, and its queue is entitled to more."""
+        self._sizes.clear()
 
     def is_no_easier(self, key: tuple[object, ...], work: Work, members: Sequence[Member]) -> bool:
         """Whether a request failed that asked for no more than this one."""
