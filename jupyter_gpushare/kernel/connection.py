@@ -61,10 +61,18 @@ class AgentConnection:
     """
 
     def __init__(
-        self, address: AgentAddress | None, on_message: Callable[[Json], None], *, problem: str = ""
+        self,
+        address: AgentAddress | None,
+        on_message: Callable[[Json], None],
+        *,
+        problem: str = "",
+        is_proxy: bool = False,
     ) -> None:
-        """`problem`: why there was no agent when this kernel was launched."""
+        """`problem`: why there was no agent when this kernel was launched. `is_proxy`: this process
+        is not the kernel, but stands in for its gate.
+        """
         self.address = address
+        self._is_proxy = is_proxy
         self._problem = problem
         self.kernel: Json = detached(address.kernel_id if address else "")
         self.node = ""
@@ -122,10 +130,12 @@ class AgentConnection:
         return next(self._numbers)
 
     @contextlib.contextmanager
-    def open_request(self) -> Iterator[tuple[int, Replies]]:
-        """A new request number, and the queue that receives the messages with this number."""
+    def open_request(self, replies: Replies | None = None) -> Iterator[tuple[int, Replies]]:
+        """A new request number, and the queue that receives the messages with this number (None: a
+        new one).
+        """
         n = self.next_number()
-        replies: Replies = queue.SimpleQueue()
+        replies = queue.SimpleQueue() if replies is None else replies
         self._replies[n] = replies
         try:
             yield n, replies
@@ -161,8 +171,7 @@ class AgentConnection:
             self._handle_loss()
         return welcomed
 
-    @staticmethod
-    def _hello(address: AgentAddress) -> bytes:
+    def _hello(self, address: AgentAddress) -> bytes:
         token = ""
         if address.token_file:
             with open(address.token_file, encoding="utf-8") as file:
@@ -172,6 +181,7 @@ class AgentConnection:
             "kernel_id": address.kernel_id,
             "token": token,
             "pid": os.getpid(),
+            "proxy": self._is_proxy,
         }
         return json.dumps(hello).encode() + b"\n"
 
@@ -196,7 +206,8 @@ class AgentConnection:
         """A driver call can block the interpreter while its GPU memory is saved. When the pings
         stop, the agent restores the memory. Simulated GPUs do not block.
         """
-        if not self.simulated and not self._sends_pings:
+        is_interpreter = not self.simulated and not self._is_proxy
+        if is_interpreter and not self._sends_pings:
             self._sends_pings = True
             threading.Thread(target=self._send_pings, name="gpushare-ping", daemon=True).start()
 

@@ -11,7 +11,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
-from .cell_gate.gate import CellGate, agent_wait_s
+from .cell_gate.agent_wait import agent_wait_s
+from .cell_gate.gate import CellGate
 from .cell_gate.interrupts import is_main_thread
 from .cell_gate.work import HAS_MEMORY, GatedWork
 from .connection import AgentConnection, address_from

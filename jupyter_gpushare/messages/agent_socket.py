@@ -61,6 +61,8 @@ class KernelHello(Tagged, frozen=True, kw_only=True, tag="kernel_hello"):
     kernel_id: str
     token: str
     pid: int
+    proxy: bool = False
+    """The peer is the proxy that gates a kernel of any language, not the kernel."""
 
 
 class CellStart(Tagged, frozen=True, kw_only=True, tag="cell_start"):

@@ -47,7 +47,7 @@ from ..socket.kernel_tokens import token_matches
 from ..socket.socket_server import SocketConnection, SocketServer
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
-from ..system.processes import is_kernel_process
+from ..system.processes import is_kernel_process, is_proxy_process
 from .cell_handlers import CellHandlers
 from .relay import RequestRelay
 from .user_actions import UserActions
@@ -107,7 +107,8 @@ class MessageHandlers:
         problem = self._identity_problem(kernel, hello, connection)
         if problem:
             return problem
-        if kernel.process.main is None and not kernel.process.ending:
+        kernel.gate.proxied = hello.proxy
+        if kernel.process.main is None and not kernel.process.ending and not hello.proxy:
             launched = KernelLaunched(kernel_id=hello.kernel_id, pid=connection.pid)
             self._lifecycle.launched(launched)
         old = self._socket_server.kernels.get(hello.kernel_id)
@@ -124,9 +125,12 @@ class MessageHandlers:
         process, uid = kernel.process, kernel.registration.uid
         if not token_matches(kernel, hello.token):
             return "its token is wrong"
-        if not is_kernel_process(connection.pid, connection.uid, process.launch, process.main, uid):
-            return "it does not belong to the kernel's processes"
-        return ""
+        pid, peer_uid = connection.pid, connection.uid
+        if hello.proxy:
+            is_ours = is_proxy_process(pid, peer_uid, kernel.kernel_id, uid)
+        else:
+            is_ours = is_kernel_process(pid, peer_uid, process.launch, process.main, uid)
+        return "" if is_ours else "it does not belong to the kernel's processes"
 
     def _welcome(self, kernel: KernelRecord, connection: SocketConnection) -> None:
         node = self._node

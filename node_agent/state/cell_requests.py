@@ -28,6 +28,8 @@ class CellRequests:
 
     connected: bool = False
     ever_connected: bool = False
+    proxied: bool = False
+    """Its connection is that of a proxy process, which outlives the kernel's process."""
     running: set[int] = field(default_factory=set)
     """Numbers of the cells that were admitted and have not ended."""
     waiting: dict[int, GateRequest] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class CellRequests:
         return CellRequests(
             connected=self.connected,
             ever_connected=self.connected,
+            proxied=self.proxied and self.connected,
             unsure_until=self.unsure_until,
             gave_up=self.gave_up,
             idle_since=now,
@@ -95,4 +98,5 @@ class CellRequests:
 
     def process_exited(self) -> None:
         """Nothing runs or waits any more."""
-        self.running, self.waiting, self.connected = set(), {}, False
+        self.running, self.waiting = set(), {}
+        self.connected = self.connected and self.proxied

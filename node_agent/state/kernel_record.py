@@ -81,7 +81,7 @@ class KernelRecord:
     def has_gate(self, now: int) -> bool:
         """Whether its cells ask before they run; a kernel that is starting is assumed to."""
         if self.registration.language.lower() != "python":
-            return False
+            return self.gate.ever_connected
         return self.gate.ever_connected or now - self.process.launched_at < UNGATED_MS
 
     def computes(self, now: int) -> bool:

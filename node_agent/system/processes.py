@@ -22,6 +22,7 @@ from jupyter_gpushare.simnode import start_of
 
 __all__ = [
     "MARKER",
+    "PROXY_MARKER",
     "SELF_TEST",
     "ProcessId",
     "WatchedProcess",
@@ -29,6 +30,7 @@ __all__ = [
     "foreign_descendants",
     "is_kernel_process",
     "is_owned_by",
+    "is_proxy_process",
     "kill_process",
     "kill_tree",
     "process_at",
@@ -38,6 +40,10 @@ __all__ = [
 MARKER: Final = "GPUSHARE_LAUNCH"
 """Environment variable with one value per launch, so that the remains of an old launch are never
 attributed to the new kernel.
+"""
+PROXY_MARKER: Final = "GPUSHARE_PROXY_OF"
+"""Environment variable of the proxy that gates a kernel: the kernel's id. The proxy is not part of
+the kernel's process tree, and is neither frozen nor killed with it.
 """
 SELF_TEST: Final = "gpushare-self-test"
 """Marker of the agent's own test processes, which belong to no kernel."""
@@ -214,6 +220,15 @@ def is_kernel_process(
     if launch and _carries(pid, _marker(launch)) and _has_uid(pid, owner):
         return True
     return any(member.pid == pid for member in tree_of(launch, main, owner))
+
+
+def is_proxy_process(pid: int, uid: int, kernel_id: str, owner: int | None = None) -> bool:
+    """Whether a peer of the socket is a proxy of this kernel: a process of its owner (None: the
+    agent's user) that was started for it.
+    """
+    if uid != (os.getuid() if owner is None else owner):
+        return False
+    return _carries(pid, f"{PROXY_MARKER}={kernel_id}".encode()) and _has_uid(pid, owner)
 
 
 def kill_process(process: ProcessId, uid: int | None = None) -> None:

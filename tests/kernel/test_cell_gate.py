@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.kernel.cell_gate.gate import AGENT_WAIT_S, agent_wait_s, is_exempt
+from jupyter_gpushare.kernel.cell_gate.agent_wait import AGENT_WAIT_S, agent_wait_s
+from jupyter_gpushare.kernel.cell_gate.gate import is_exempt
 
 pytestmark = pytest.mark.slow
 RUNS_UNTIL_STOPPED = """

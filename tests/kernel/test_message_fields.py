@@ -17,7 +17,7 @@ from jupyter_gpushare.kernel.kernel_body import detached
 from jupyter_gpushare.messages import FromKernel, Kernel, convert, to_json
 
 SENT = [
-    {"type": "kernel_hello", "kernel_id": "k", "token": "t", "pid": 1},
+    {"type": "kernel_hello", "kernel_id": "k", "token": "t", "pid": 1, "proxy": False},
     {"type": "cell_start", "n": 1, "exempt": True, "wait": False, "running": False},
     {"type": "cell_cancel", "n": 1},
     {"type": "cell_end", "n": 1},

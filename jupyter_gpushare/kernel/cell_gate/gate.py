@@ -7,36 +7,21 @@ stop a cell but does not receive its text. A kernel that has requested no GPU ne
 from __future__ import annotations
 
 import ast
-import contextlib
 import math
 import signal
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 from ..connection import AgentConnection
+from .agent_wait import AGENT_WAIT_S
 from .errors import CellNotRun
 from .interrupts import is_main_thread, raise_on_interrupt
 from .wait import GateProgress, GateVerdict, GateWait
 from .wait_text import HAS_LEASE, refusal_after_interrupt
 from .work import GatedWork, WorkRegistry
 
-__all__ = ["AGENT_WAIT_S", "CellGate", "agent_wait_s", "is_exempt"]
-
-AGENT_WAIT_S: Final = 10.0
-"""How long cells wait for an agent that is not connected: from the loss of the connection, or from
-the request if no agent has ever answered. Enough for a restart of the agent on a slow machine.
-`GPUSHARE_AGENT_WAIT` in the kernel's environment sets another number of seconds.
-"""
-MAX_AGENT_WAIT_S: Final = 3600.0
-
-
-def agent_wait_s(environ: Mapping[str, str]) -> float:
-    """Seconds to wait for an agent that is not connected; the default if the value is no number."""
-    with contextlib.suppress(ValueError):
-        seconds = float(environ.get("GPUSHARE_AGENT_WAIT", AGENT_WAIT_S))
-        return min(max(0.0, seconds), MAX_AGENT_WAIT_S)
-    return AGENT_WAIT_S
+__all__ = ["CellGate", "is_exempt"]
 
 
 def is_exempt(cell: str) -> bool:

@@ -1,0 +1,148 @@
+"""The Jupyter wire protocol, as far as the proxy reads and writes it."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import zmq
+
+__all__ = ["Frames", "Request", "Reply", "Signer", "read_reply", "read_request"]
+
+Frames = Sequence[zmq.Frame]
+DELIMITER: Final = b"<IDS|MSG>"
+PROTOCOL: Final = "5.3"
+SIGNED_PARTS: Final = 4
+"""Header, parent header, metadata, content."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A message of a client. `idents` route its reply; `raw_header` is the parent header of
+    everything that belongs to it.
+    """
+
+    idents: tuple[bytes, ...]
+    raw_header: bytes
+    msg_id: str
+    msg_type: str
+    subshell: str | None
+    """Id of the subshell that executes it; None: the main shell."""
+    raw_content: bytes
+
+    def content(self) -> dict[str, Any]:
+        """Its content; empty if it is no JSON object."""
+        try:
+            content = json.loads(self.raw_content)
+        except ValueError:
+            return {}
+        return content if isinstance(content, dict) else {}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An `execute_reply` of the kernel."""
+
+    parent_id: str
+    status: str
+    execution_count: int | None
+
+
+class Signer:
+    """Signs added messages, and checks those that the proxy acts on."""
+
+    def __init__(self, key: bytes, digest: str) -> None:
+        self._key, self._digest = key, digest
+        self._session = uuid.uuid4().hex
+
+    def sign(self, parts: Sequence[bytes]) -> bytes:
+        """The signature of header, parent header, metadata and content."""
+        if not self._key:
+            return b""
+        signature = hmac.new(self._key, digestmod=self._digest)
+        for part in parts:
+            signature.update(part)
+        return signature.hexdigest().encode()
+
+    def is_valid(self, frames: Frames) -> bool:
+        """Whether the message is signed with the key of the connection file."""
+        start = _delimiter_at(frames)
+        if start is None or len(frames) < start + 2 + SIGNED_PARTS:
+            return False
+        parts = [frame.bytes for frame in frames[start + 2 : start + 2 + SIGNED_PARTS]]
+        return hmac.compare_digest(self.sign(parts), frames[start + 1].bytes)
+
+    def message(
+        self, idents: Sequence[bytes], msg_type: str, content: dict[str, Any], raw_parent: bytes
+    ) -> list[bytes]:
+        """The frames of a new message."""
+        header = {
+            "msg_id": uuid.uuid4().hex,
+            "session": self._session,
+            "username": "gpushare",
+            "date": datetime.now(UTC).isoformat(),
+            "msg_type": msg_type,
+            "version": PROTOCOL,
+        }
+        parts = [json.dumps(header).encode(), raw_parent, b"{}", json.dumps(content).encode()]
+        return [*idents, DELIMITER, self.sign(parts), *parts]
+
+
+def read_request(frames: Frames) -> Request | None:
+    """A client's message; None if it is malformed (the kernel decides what to do with it)."""
+    start = _delimiter_at(frames)
+    if start is None or len(frames) < start + 2 + SIGNED_PARTS:
+        return None
+    raw_header = frames[start + 2].bytes
+    header = _object(raw_header)
+    msg_id, msg_type = header.get("msg_id"), header.get("msg_type")
+    if not isinstance(msg_id, str) or not isinstance(msg_type, str):
+        return None
+    subshell = header.get("subshell_id")
+    return Request(
+        idents=tuple(frame.bytes for frame in frames[:start]),
+        raw_header=raw_header,
+        msg_id=msg_id,
+        msg_type=msg_type,
+        subshell=subshell if isinstance(subshell, str) else None,
+        raw_content=frames[start + 5].bytes,
+    )
+
+
+def read_reply(frames: Frames) -> Reply | None:
+    """An `execute_reply`; None for every other message."""
+    start = _delimiter_at(frames)
+    if start is None or len(frames) < start + 2 + SIGNED_PARTS:
+        return None
+    raw_header = frames[start + 2].bytes
+    if b"execute_reply" not in raw_header:
+        return None
+    if _object(raw_header).get("msg_type") != "execute_reply":
+        return None
+    content = _object(frames[start + 5].bytes)
+    count = content.get("execution_count")
+    return Reply(
+        parent_id=str(_object(frames[start + 3].bytes).get("msg_id", "")),
+        status=str(content.get("status", "")),
+        execution_count=count if isinstance(count, int) else None,
+    )
+
+
+def _delimiter_at(frames: Frames) -> int | None:
+    for i, frame in enumerate(frames):
+        if len(frame) == len(DELIMITER) and frame.bytes == DELIMITER:
+            return i
+    return None
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,183 @@
+"""The event loop: forwards every message unchanged, and gives those to the gate that it decides."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import zmq
+
+from .agent_link import ProxyAgentLink
+from .channels import REQUEST_CHANNELS, KernelChannels
+from .gate import ProxiedCellGate
+from .held_cell import ProxiedCellOutput
+from .messages import Frames, Signer, read_reply, read_request
+from .server_link import ServerLink
+
+__all__ = ["KernelProxy"]
+
+BURST: Final = 64
+"""Messages of one socket that are forwarded before the others have their turn."""
+ORPHAN_GRACE_MS: Final = 2_000
+"""How long a kernel may take to end itself after its server has ended."""
+
+
+class KernelProxy:
+    """One per launch of a kernel."""
+
+    def __init__(
+        self,
+        channels: KernelChannels,
+        signer: Signer,
+        link: ProxyAgentLink,
+        server: ServerLink,
+        *,
+        wants_gpu: bool,
+        agent_wait_s: float,
+    ) -> None:
+        self._channels, self._signer, self._link, self._server = channels, signer, link, server
+        output = ProxiedCellOutput(channels, signer)
+        self._gate = ProxiedCellGate(
+            link, output, self._to_shell, wants_gpu=wants_gpu, agent_wait_s=agent_wait_s
+        )
+        self._kernel_pid: int | None = None
+        self._stopping = False
+        self._next_tick = 0.0
+        self._poller = zmq.Poller()
+        self._handlers: dict[Any, Callable[[], None]] = {}
+        self._register_handlers()
+
+    def run(self) -> None:
+        """Forward until the provisioner stops the proxy, or has ended."""
+        self._link.start()
+        try:
+            while not self._stopping:
+                self._turn()
+        finally:
+            self._gate.shut_down()
+            self._link.stop()
+            self._channels.close()
+
+    def _turn(self) -> None:
+        for ready, _ in self._poller.poll(self._timeout_ms()):
+            self._handlers[ready]()
+        if time.monotonic() >= self._next_tick:
+            self._gate.tick()
+            self._next_tick = time.monotonic() + self._gate.next_tick_s()
+
+    def _timeout_ms(self) -> int | None:
+        # a cell may have begun to wait since the last tick
+        tick_s = self._gate.next_tick_s()
+        self._next_tick = min(self._next_tick, time.monotonic() + tick_s)
+        if self._next_tick == math.inf:
+            return None
+        return max(0, math.ceil((self._next_tick - time.monotonic()) * 1000))
+
+    # ---- what is ready
+
+    def _register_handlers(self) -> None:
+        channels = self._channels
+        from_clients = {"shell": self._client_shell, "control": self._client_control}
+        for channel in REQUEST_CHANNELS:
+            forward = self._forwarder(channel)
+            self._add(channels.front[channel], from_clients.get(channel, forward[0]))
+            to_clients = self._kernel_shell if channel == "shell" else forward[1]
+            self._add(channels.back[channel], to_clients)
+        self._add(channels.back["iopub"], self._kernel_iopub)
+        self._add(channels.front["iopub"], self._client_iopub)
+        self._add(self._link.fileno, self._agent)
+        self._add(self._server.fileno, self._commands)
+
+    def _add(self, source: Any, handler: Callable[[], None]) -> None:
+        self._poller.register(source, zmq.POLLIN)
+        self._handlers[source] = handler
+
+    def _forwarder(self, channel: str) -> tuple[Callable[[], None], Callable[[], None]]:
+        front, back = self._channels.front[channel], self._channels.back[channel]
+        return lambda: _pipe(front, back), lambda: _pipe(back, front)
+
+    def _client_shell(self) -> None:
+        for frames in _received(self._channels.front["shell"]):
+            request = read_request(frames)
+            is_cell = request is not None and request.msg_type == "execute_request"
+            if request is not None and is_cell and self._signer.is_valid(frames):
+                self._gate.add(request, frames)
+            else:
+                self._to_shell(frames)
+
+    def _to_shell(self, frames: Frames) -> None:
+        self._channels.to_kernel("shell", frames)
+
+    def _client_control(self) -> None:
+        for frames in _received(self._channels.front["control"]):
+            request = read_request(frames)
+            if request is not None and self._signer.is_valid(frames):
+                if request.msg_type == "interrupt_request" and self._gate.interrupt():
+                    content = {"status": "ok"}
+                    reply = self._signer.message(
+                        request.idents, "interrupt_reply", content, request.raw_header
+                    )
+                    self._channels.to_clients("control", reply)
+                    continue
+                if request.msg_type == "shutdown_request":
+                    self._gate.shut_down()
+            self._channels.to_kernel("control", frames)
+
+    def _kernel_shell(self) -> None:
+        for frames in _received(self._channels.back["shell"]):
+            reply = read_reply(frames)
+            if reply is None or self._gate.on_reply(reply):
+                self._channels.to_clients("shell", frames)
+
+    def _kernel_iopub(self) -> None:
+        _pipe(self._channels.back["iopub"], self._channels.front["iopub"])
+
+    def _client_iopub(self) -> None:
+        """Subscriptions."""
+        _pipe(self._channels.front["iopub"], self._channels.back["iopub"])
+
+    def _agent(self) -> None:
+        for message in self._link.receive():
+            self._gate.on_agent(message)
+
+    # ---- commands of the provisioner
+
+    def _commands(self) -> None:
+        for command in self._server.receive():
+            if command["do"] == "interrupt":
+                self._server.send({"answer": "interrupt", "held": self._gate.interrupt()})
+            elif command["do"] == "kernel":
+                self._kernel_pid = command["pid"]
+            elif command["do"] == "stop":
+                self._stopping = True
+        if not self._server.is_open:
+            self._end_orphan()
+
+    def _end_orphan(self) -> None:
+        """The server has ended without a word. Kernels that do not notice it are ended."""
+        self._stopping = True
+        if self._kernel_pid is None:
+            return
+        with contextlib.suppress(OSError):
+            fd = os.pidfd_open(self._kernel_pid)
+            poller = zmq.Poller()
+            poller.register(fd, zmq.POLLIN)
+            if not poller.poll(ORPHAN_GRACE_MS):
+                os.killpg(os.getpgid(self._kernel_pid), signal.SIGKILL)
+
+
+def _received(source: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:
+    """Messages that have arrived, so many that the other sockets do not wait long."""
+    with contextlib.suppress(zmq.Again):
+        for _ in range(BURST):
+            yield source.recv_multipart(zmq.NOBLOCK, copy=False)
+
+
+def _pipe(source: zmq.Socket[bytes], target: zmq.Socket[bytes]) -> None:
+    for frames in _received(source):
+        target.send_multipart(frames, copy=False)
