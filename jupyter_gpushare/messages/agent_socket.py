@@ -9,6 +9,7 @@ from msgspec import field
 from .common import Body, ErrorDetail, Event, Json, KernelAction, ReasonBody, Tagged
 from .jupyter import Kernel
 from .kernel_state import KernelRequestState, KernelRuntime
+from .start_preview import StartPreviewed, StartPreviewRequest
 
 __all__ = [
     "KernelActionDone",
@@ -304,6 +305,7 @@ FromServer = (
     | KernelGone
     | KernelRequestState
     | KernelActionRequest
+    | StartPreviewRequest
     | RelayedResponse
 )
 
@@ -395,4 +397,5 @@ ToServer = (
     | EndKernel
     | RelayedRequest
     | KernelActionDone
+    | StartPreviewed
 )

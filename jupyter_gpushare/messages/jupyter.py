@@ -24,6 +24,7 @@ from .scheduler import Workloads
 from .tables import Nodes, Pools, Projects, Queues
 
 __all__ = [
+    "AffectedNotebook",
     "Alternative",
     "Displaced",
     "Kernel",
@@ -146,6 +147,17 @@ class Displaced(Body, frozen=True, kw_only=True):
     message: str
 
 
+class AffectedNotebook(Body, frozen=True, kw_only=True):
+    """A notebook or command whose GPU memory is saved, moved or lost when a share starts."""
+
+    name: str
+    """The notebook's path; of another user: "a notebook of project …"."""
+    memory_mib: int
+    notice_ms: int = 0
+    """How long before that its user is warned; 0: it is idle, and loses nothing."""
+    message: str
+
+
 class Alternative(Body, frozen=True, kw_only=True):
     """A changed request that would start now, and a sentence."""
 
@@ -159,6 +171,14 @@ class WhatIfAnswer(Body, frozen=True, kw_only=True):
     starts_now: bool
     node: str | None = None
     planned_gpu: str | None = None
+    planned_gpus: list[str] = field(default_factory=list)
+    """All planned GPUs; the node may use others of the same size."""
+    gpus: list[str] = field(default_factory=list)
+    """The GPUs where the share would be; empty: not known, or it would not start now."""
+    affected: list[AffectedNotebook] = field(default_factory=list)
+    """Notebooks whose memory makes room when the share starts."""
+    notice_ms: int = 0
+    """The longest of their notices: the share starts after it."""
     displaces: list[Displaced] = field(default_factory=list)
     reason: ReasonBody | None = None
     expected_wait: ExpectedWait | None = None

@@ -49,9 +49,17 @@ export function offerText(answer: WhatIfAnswer, trans: TranslationBundle): strin
   if (isRefused(answer)) {
     return trans.__('cannot start');
   }
+  if (answer.starts_now && answer.notice_ms > 0) {
+    return trans.__('starts after a notice of %1', noticeText(answer));
+  }
   return answer.starts_now
     ? trans.__('starts now')
     : (expectedShort(answer.expected_wait, trans) ?? trans.__('would wait'));
+}
+
+/** The longest notice that others get before it starts: "8 s". */
+export function noticeText(answer: WhatIfAnswer): string {
+  return `${Math.round(answer.notice_ms / 1000)} s`;
 }
 
 /** Whether the server would refuse the request, because it can never start. */

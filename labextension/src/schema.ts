@@ -29,6 +29,14 @@ export type EventKind =
   | 'refused'
   | 'fault';
 
+/** A notebook or command whose GPU memory is saved, moved or lost when a share starts. */
+export interface AffectedNotebook {
+  name: string;
+  memory_mib: number;
+  notice_ms: number;
+  message: string;
+}
+
 /** A changed request that would start now, and a sentence. */
 export interface Alternative {
   request: { [key: string]: unknown };
@@ -476,6 +484,10 @@ export interface WhatIfAnswer {
   starts_now: boolean;
   node: string | null;
   planned_gpu: string | null;
+  planned_gpus: string[];
+  gpus: string[];
+  affected: AffectedNotebook[];
+  notice_ms: number;
   displaces: Displaced[];
   reason: ReasonBody | null;
   expected_wait: ExpectedWait | null;

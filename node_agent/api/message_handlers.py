@@ -4,11 +4,10 @@ rest it relays to the kernel's server.
 
 from __future__ import annotations
 
-import os
 from typing import Final, get_args
 
 from jupyter_gpushare.aio import BackgroundTasks
-from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotFound
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotFound, Unavailable
 from jupyter_gpushare.messages import (
     CachesDropped,
     CellCancel,
@@ -35,11 +34,14 @@ from jupyter_gpushare.messages import (
     RpcResponse,
     ServerHello,
     ServerWelcome,
+    StartPreviewed,
+    StartPreviewRequest,
     encode,
     error_detail,
     to_json,
 )
 
+from ..devices.base.model import DevicesBusy
 from ..reconcile.lifecycle import KernelLifecycle
 from ..reconcile.memory_mover import MemoryMover
 from ..reconcile.reconciler import Reconciler
@@ -66,12 +68,6 @@ def _check_size(body: RegisterKernel | KernelRequestState) -> None:
     if size > MAX_STATE_BYTES:
         text = f"a message about a kernel has at most {MAX_STATE_BYTES} bytes, got {size}"
         raise InvalidInput(text, field="kernel_id")
-
-
-def _belongs_to(kernel: KernelRecord, uid: int) -> bool:
-    """Whether it is this user's; a kernel that is not registered yet is the agent's own."""
-    owner = kernel.registration.uid
-    return uid == (os.getuid() if owner is None else owner)
 
 
 class MessageHandlers:
@@ -167,7 +163,7 @@ class MessageHandlers:
         self._socket_server.servers[hello.server] = connection
         node = self._node
         kernels = list(node.kernels.values())
-        own = [kernel for kernel in kernels if _belongs_to(kernel, connection.uid)]
+        own = [kernel for kernel in kernels if kernel.belongs_to(connection.uid)]
         tiers, problems = node.devices.capabilities()
         connection.send(
             ServerWelcome(
@@ -251,6 +247,8 @@ class MessageHandlers:
             case KernelActionRequest():
                 kernel = self._own_kernel(body.kernel_id, uid)
                 self._tasks.spawn(self._act_for_server(server, kernel, body))
+            case StartPreviewRequest():
+                self._node.ports.to_server(server, self._preview(uid, body))
             case RelayedResponse():
                 self._relay.response(server, body)
             case KernelLaunched() | KernelEnding() | KernelGone() | KernelRequestState():
@@ -281,7 +279,7 @@ class MessageHandlers:
 
     def _own_kernel(self, kernel_id: str, uid: int) -> KernelRecord | None:
         kernel = self._node.kernels.get(kernel_id)
-        return kernel if kernel is not None and _belongs_to(kernel, uid) else None
+        return kernel if kernel is not None and kernel.belongs_to(uid) else None
 
     async def _register(self, server: str, uid: int, body: RegisterKernel) -> None:
         try:
@@ -301,6 +299,13 @@ class MessageHandlers:
             kernel.gate.gave_up = False
         self._cells.request_changed(kernel, body.refuses)
         self._node.wake()
+
+    def _preview(self, uid: int, body: StartPreviewRequest) -> StartPreviewed:
+        try:
+            return self._reconciler.start_preview.preview(body, uid)
+        except DevicesBusy as error:
+            detail = error_detail(Unavailable(f"the devices do not answer: {error}"))
+            return StartPreviewed(n=body.n, error=detail)
 
     async def _act_for_server(
         self, server: str, kernel: KernelRecord | None, body: KernelActionRequest

@@ -75,7 +75,7 @@ class GpuAssigner:
         )
 
     def _place(self, kernel: KernelRecord, now: int) -> None:
-        found = self._find_place(kernel, now)
+        found = self.find(kernel, self._request(kernel), now)
         if found is None:
             self._log_unplaced(kernel)
             return
@@ -84,8 +84,12 @@ class GpuAssigner:
             self._reassign(self._node.kernels[name], gpus, kernel)
         kernel.assignment.assigned_gpus, self._node.dirty = found.gpus, True
 
-    def _find_place(self, kernel: KernelRecord, now: int) -> PlacementMoves | None:
-        totals, request, tenants = self._node.totals, self._request(kernel), self._tenants(now)
+    def find(
+        self, kernel: KernelRecord | None, request: PlacementRequest, now: int
+    ) -> PlacementMoves | None:
+        """GPUs for a request, in place of this kernel's share; None: it does not fit."""
+        totals = self._node.totals
+        tenants = [one for one in self._tenants(now) if one.id != request.id]
         if not self._node.rules.workloads_per_gpu:
             return as_planned(totals, tenants, request)
         return self._free_place(kernel, tenants, request) or land(totals, tenants, request)
@@ -100,13 +104,13 @@ class GpuAssigner:
             )
 
     def _free_place(
-        self, kernel: KernelRecord, tenants: list[PlacedTenant], request: PlacementRequest
+        self, kernel: KernelRecord | None, tenants: list[PlacedTenant], request: PlacementRequest
     ) -> PlacementMoves | None:
         """GPUs with enough free memory: those that its process is bound to, else healthy ones
         without memory of other processes in the way. None: there are none, and the scheduler's plan
         counts, which knows of neither.
         """
-        bound = kernel.assignment.bound_gpus
+        bound = kernel.assignment.bound_gpus if kernel else ()
         if bound:
             own = _only(self._node.totals, set(bound))
             if gpus := spread(own, tenants, request):

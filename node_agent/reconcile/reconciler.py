@@ -34,6 +34,7 @@ from .leases import LeaseAssignments
 from .lifecycle import KernelLifecycle
 from .memory_mover import MemoryMover
 from .observe import Observer
+from .start_preview import StartPreview
 
 __all__ = ["Reconciler"]
 
@@ -61,6 +62,7 @@ class Reconciler:
         checks = AdmissionChecks(node, self._observer)
         self._applier = StepApplier(node, mover, leases, lifecycle, checks)
         self._assigner = GpuAssigner(node, mover)
+        self.start_preview = StartPreview(node, self._observer, self._assigner)
         self._caps = CapsApplier(node)
         self._publisher = StatePublisher(node)
         self._changed = asyncio.Event()

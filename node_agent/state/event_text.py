@@ -153,6 +153,31 @@ class EventText:
         why = reason.rstrip(".") or "the scheduler needs it"
         return f"The GPU was released: {why}.{_kept(saved_mib)} The request is pending again."
 
+    # ---- previews --------------------------------------------------------------------------------
+
+    @staticmethod
+    def affected_name(kernel: KernelRecord, *, is_own: bool) -> str:
+        """The notebook's path, or only its project."""
+        if is_own and kernel.registration.name:
+            return kernel.registration.name
+        kind = "notebook" if kernel.registration.registered else "command"
+        return f"a {kind} of project {kernel.lease.project}" if kernel.lease else f"a {kind}"
+
+    def affected(
+        self, name: str, mib: int, notice_s: float, moves_to: tuple[int, ...], *, is_saved: bool
+    ) -> str:
+        """What a share that starts does to another notebook."""
+        memory = f"{memory_text(mib)} of its GPU memory"
+        if is_saved:
+            where = f" on {self.gpus(moves_to)}" if moves_to else ""
+            then = f"{memory} is saved to host memory and restored{where} when it needs it"
+        else:
+            then = f"it is restarted and {memory} is lost"
+        first = f"A{name[1:]}" if name.startswith("a ") else name
+        if not notice_s:
+            return f"{first} is idle: {then}."
+        return f"{first} gets a notice of {_whole_seconds(notice_s)} s, then {then}."
+
     # ---- idle ------------------------------------------------------------------------------------
 
     def idle(

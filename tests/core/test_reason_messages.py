@@ -78,6 +78,16 @@ def test_a_rack_without_room_is_named() -> None:
     )
 
 
+def test_free_fractions_are_parts_of_gpus_not_of_nodes() -> None:
+    taken = [workload(name, "A", 0.6, created=-1) for name in "ab"]
+    cluster = world(policy_of({"A": 2}), [N0], taken)
+    cycle(cluster, 0)
+    cluster.apply(WorkloadSubmitted(workload("w", "A", 1)))
+    assert cycle(cluster, 1000).reasons["w"].message == (
+        'Needs 1 GPU in pool "default"; 0.8 is free, in parts of at most 0.4 of one GPU.'
+    )
+
+
 MESSAGES = {
     "too large": (
         workload("w", "A", 3),

@@ -88,10 +88,16 @@ def test_a_reason_lists_its_numbers_with_labels():
     text = text_view.reason_text(REASON, 3)
     assert text.split("\n") == [
         "Project vision uses its quota. [WaitingForQuota]",
-        "GPUs: requested 1, free 0.5, free on one node 0.5",
+        "GPUs: requested 1, free 0.5, largest free part 0.5",
         "queue position: 3",
         "to start sooner: Ask for less.",
     ]
+
+
+def test_waiting_is_no_way_to_start_sooner():
+    wait = {"change": "wait", "to": "", "message": "It starts automatically."}
+    lines = text_view.reason_text({**REASON, "helps": [*REASON["helps"], wait]}).split("\n")
+    assert lines[-2:] == ["to start sooner: Ask for less.", "It starts automatically."]
 
 
 def test_the_status_shows_the_reason_without_code_and_numbers():
@@ -105,6 +111,36 @@ def test_the_expected_wait_is_shown_if_it_is_known():
     assert "About 5 min more." in text_view.what_if_text(
         {"starts_now": False, "reason": REASON, "displaces": [], "alternatives": []} | EXPECTED
     )
+
+
+AFFECTED = {
+    "starts_now": True,
+    "node": "vm",
+    "planned_gpu": "SIM-GPU-vm-1",
+    "gpus": ["SIM-GPU-vm-0"],
+    "notice_ms": 8_000,
+    "affected": [
+        {"name": "second.ipynb", "notice_ms": 8_000, "message": "second.ipynb gets a notice."},
+        {"name": "third.ipynb", "notice_ms": 0, "message": "third.ipynb is idle."},
+    ],
+    "displaces": [],
+    "alternatives": [],
+}
+
+
+def test_what_if_names_the_gpu_and_the_notebooks_that_are_affected():
+    assert text_view.what_if_text(AFFECTED).split("\n") == [
+        "Would start on SIM-GPU-vm-0 after a notice of 8 s to second.ipynb.",
+        "  second.ipynb gets a notice.",
+        "  third.ipynb is idle.",
+    ]
+    idle = AFFECTED | {"notice_ms": 0, "affected": AFFECTED["affected"][1:]}
+    assert text_view.what_if_text(idle).split("\n") == [
+        "Would start now on SIM-GPU-vm-0.",
+        "  third.ipynb is idle.",
+    ]
+    unknown = AFFECTED | {"notice_ms": 0, "affected": [], "gpus": []}
+    assert text_view.what_if_text(unknown) == "Would start now on SIM-GPU-vm-1."
 
 
 def test_saved_memory_is_shown():

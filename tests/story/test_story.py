@@ -38,6 +38,8 @@ def test_two_notebooks_share_a_gpu_and_a_third_gets_it(start_server, remote):
     assert "burst" in a.kinds()
 
     # 2. a whole GPU is granted; the GPU with fewer bytes is evacuated; memory survives
+    preview = a.server.rest("POST", "gpushare/api/what-if", {"gpu": 1, "project": "language"})
+    assert (preview["starts_now"], preview["notice_ms"]) == (True, 0)
     pids, generations = (a.pid, b.pid), (view_a["generation"], view_b["generation"])
     c = server.notebook("whole", "c.ipynb")
     gpu_c = c.ok(
@@ -49,6 +51,10 @@ def test_two_notebooks_share_a_gpu_and_a_third_gets_it(start_server, remote):
     assert c.view["state"] == "attached"
     assert gpu_c in (gpu_a, gpu_b)
     moved, stayed = (a, b) if gpu_c == gpu_a else (b, a)
+    assert preview["gpus"] == [gpu_c]
+    assert [(one["name"], one["memory_mib"]) for one in preview["affected"]] == [
+        (moved.path, 70 * 1024)
+    ]
 
     # 3. both halves on the other GPU: the moved one keeps its state, one message each, no kernel
     #    ended
@@ -82,6 +88,9 @@ def test_a_busy_borrower_gets_a_notice_and_its_cell_continues(server, notebook):
     b.ok(FILL)
     cells = [n.submit("simgpu.busy(14); print('done', b.sum() > 0)") for n in (a, b)]
     eventually(lambda: a.view["busy"] and b.view["busy"], "both are busy")
+    preview = server.rest("POST", "gpushare/api/what-if", {"gpu": 1, "project": "language"})
+    assert preview["starts_now"]
+    assert preview["notice_ms"] > 0
     c = notebook("whole")
     waiting = c.submit("from jupyter_gpushare import simgpu; print(simgpu.device_uuid())")
     for n, cell in zip((a, b), cells, strict=True):

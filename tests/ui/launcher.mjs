@@ -140,7 +140,7 @@ await inLab(url, async lab => {
   await share.fill('3');
   await dialog.getByLabel('Unit').selectOption('gpu');
   await share.fill('3');
-  await dialog.getByText('Cannot start. The largest node has 2 GPUs.').waitFor();
+  await dialog.getByText('The largest node has 2 GPUs.').waitFor();
   await share.press('Enter');
   await dialog.getByLabel('Queue anyway').check();
   await until('it is asked about', async () =>

@@ -93,8 +93,15 @@ def not_enough_free(pending: PendingView, ask: Amounts, view: PoolView) -> str:
     else:
         free = f"{_gpus(total)} {_is(total)} free"
         if largest < total:
-            free += f", at most {_gpus(largest)} on one node"
+            free += f", {_largest_part(largest)}"
     return f"Needs {asked} in {_pool(view)}; {free}."
+
+
+def _largest_part(milli: int) -> str:
+    """The largest free part: a fraction of one GPU, or whole GPUs of one node."""
+    if milli < GPU:
+        return f"in parts of at most {_gpus(milli)} of one GPU"
+    return f"at most {counted(milli / GPU, 'whole GPU')} on one node"
 
 
 def crowded(pending: PendingView, level: str | None, view: PoolView) -> str:

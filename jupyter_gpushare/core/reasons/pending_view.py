@@ -17,7 +17,9 @@ __all__ = ["PendingView", "FreeCapacity", "PoolView"]
 
 
 class FreeCapacity(NamedTuple):
-    """Milli-GPU that are free in a pool, and the largest request that would fit on one node."""
+    """Milli-GPU that are free in a pool, and the largest free part: whole GPUs of one node, else a
+    fraction of one GPU.
+    """
 
     total: int
     largest: int

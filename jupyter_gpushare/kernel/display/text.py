@@ -36,7 +36,7 @@ NUMBERS: Final = {
     "quota": "quota",
     "limit": "limit",
     "free_total": "free",
-    "free_largest": "free on one node",
+    "free_largest": "largest free part",
 }
 """The numbers of a reason, in the order shown. The queue position has its own line."""
 
@@ -112,7 +112,9 @@ def reason_text(
         lines.append(f"queue position: {position}")
     if expected:
         lines.append(expected["message"])
-    lines += [f"to start sooner: {one['message']}" for one in reason.get("helps", [])]
+    for one in reason.get("helps", []):
+        is_change = one.get("change") != "wait"
+        lines.append(f"to start sooner: {one['message']}" if is_change else one["message"])
     return "\n".join(lines)
 
 
@@ -130,8 +132,8 @@ def change_text(kernel: Json) -> str:
 def what_if_text(answer: Json) -> str:
     """The output of `%gpu what-if`."""
     if answer["starts_now"]:
-        where = " on " + (answer["planned_gpu"] or answer["node"]) if answer["node"] else ""
-        lines = [f"Would start now{where}."]
+        lines = [_start_text(answer)]
+        lines += [f"  {one['message']}" for one in answer["affected"]]
     else:
         lines = [] if answer.get("refused") else ["Would wait."]
         if answer["reason"]:
@@ -140,6 +142,17 @@ def what_if_text(answer: Json) -> str:
         lines.append(f"displaces {one['workload']} of {one['project']}: {one['message']}")
     lines += [f"instead: {one['message']}" for one in answer["alternatives"]]
     return "\n".join(lines)
+
+
+def _start_text(answer: Json) -> str:
+    """When and where a request would start that can be granted now."""
+    gpus = ", ".join(answer["gpus"]) or answer["planned_gpu"] or answer["node"]
+    where = f" on {gpus}" if gpus else ""
+    warned = [one for one in answer["affected"] if one["notice_ms"]]
+    if not warned:
+        return f"Would start now{where}."
+    names = ", ".join(one["name"] for one in warned)
+    return f"Would start{where} after a notice of {answer['notice_ms'] / 1000:g} s to {names}."
 
 
 def events_text(events: Sequence[Json]) -> str:

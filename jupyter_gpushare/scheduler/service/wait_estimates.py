@@ -48,13 +48,13 @@ BUDGET: Final = 0.02
 UNKNOWN: Final = "Expected wait unknown"
 LONGER: Final = "it has waited longer than similar requests of the last 7 days"
 FIXED_TEXTS: Final = {
-    ReasonCode.NEVER_FITS: "Cannot start as requested.",
-    ReasonCode.INVALID_REQUEST: "Cannot start as requested.",
     ReasonCode.UNKNOWN_PROJECT: "Cannot start until its project is in the policy again.",
     ReasonCode.UNKNOWN_POOL: "Cannot start until one of its node pools exists.",
     ReasonCode.NODE_NOT_READY: f"{UNKNOWN}: waiting for a node to become ready.",
 }
 """Past waits say nothing about these: they wait for something else than their turn."""
+IMPOSSIBLE: Final = (ReasonCode.NEVER_FITS, ReasonCode.INVALID_REQUEST)
+"""They never start; the reason says so."""
 PROJECT_REASONS: Final = (ReasonCode.OVER_LIMIT, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA)
 """They wait for their own project."""
 
@@ -100,7 +100,9 @@ class WaitEstimates:
     # -- estimates --
 
     def expected(self, record: WorkloadRecord, reason: Reason | None) -> m.ExpectedWait | None:
-        """The expected remaining wait; None: it is not pending, or no cycle has run yet."""
+        """The expected remaining wait; None: it is not pending, never starts, or no cycle has
+        run yet.
+        """
         now = self._unit_of_work.clock()
         if (
             reason is None
@@ -140,7 +142,7 @@ class WaitEstimates:
         return record.id in self._latest
 
     def for_request(self, workload: Workload, found: WhatIf) -> m.ExpectedWait | None:
-        """The expected wait of a what-if request; None: it would start now."""
+        """The expected wait of a what-if request; None: it would start now, or never."""
         now = self._unit_of_work.clock()
         if found.starts_now:
             return None
@@ -148,7 +150,8 @@ class WaitEstimates:
             return self._promised(now + self._unit_of_work.loaded.admin.notice + SAVING, now)
         self._evaluate(now)
         reason = found.reason or Reason(ReasonCode.PENDING_EVALUATION, "")
-        at_most = None if reason.code in FIXED_TEXTS else self._bound(workload, now)
+        is_fixed = reason.code in FIXED_TEXTS or _never_starts(reason)
+        at_most = None if is_fixed else self._bound(workload, now)
         return self._estimate(
             workload, self._pool(workload), "", reason, 0, at_most, now, waits=False
         )
@@ -164,13 +167,11 @@ class WaitEstimates:
         now: int,
         *,
         waits: bool,
-    ) -> m.ExpectedWait:
+    ) -> m.ExpectedWait | None:
+        if _never_starts(reason):
+            return None
         if reason.code in FIXED_TEXTS:
             return unknown(now, FIXED_TEXTS[reason.code])
-        if reason.code in PROJECT_REASONS and all(help_.change != "wait" for help_ in reason.helps):
-            return unknown(
-                now, FIXED_TEXTS[ReasonCode.NEVER_FITS]
-            )  # it exceeds what its project may ever have
         if reason.code in PROJECT_REASONS:
             why = (
                 f"{UNKNOWN}: waiting until project {work.project} or its department releases GPUs."
@@ -217,8 +218,10 @@ class WaitEstimates:
             or record.pending_since != record.workload.created
         ):
             return False
-        return record.reason is None or not (
-            record.reason.code in FIXED_TEXTS or record.reason.code in PROJECT_REASONS
+        return record.reason is None or record.reason.code not in (
+            *FIXED_TEXTS,
+            *IMPOSSIBLE,
+            *PROJECT_REASONS,
         )
 
     def _wait(self, record: WorkloadRecord) -> WaitSample:
@@ -335,3 +338,10 @@ def _size(workload: Workload) -> int:
     return size_class(
         sum(gpu * max(1, pod.gpu_devices) for gpu, pod in zip(each, workload.pods, strict=True))
     )
+
+
+def _never_starts(reason: Reason) -> bool:
+    """Whether it exceeds every node, or what its project may ever have."""
+    if reason.code in PROJECT_REASONS:
+        return all(suggestion.change != "wait" for suggestion in reason.helps)
+    return reason.code in IMPOSSIBLE

@@ -38,7 +38,9 @@ def what_if_answer(
     other `pools`. `wait`: gives the expected wait.
     """
     found = ask(request)
-    spot = next(iter(found.spots.values()), None)
+    spots = list(found.spots.values())
+    spot = spots[0] if spots else None
+    planned = [nodes.uuid_of(spot.node, device) for spot in spots for device in spot.devices]
     displaced = [
         m.Displaced(
             workload=evict.workload,
@@ -52,6 +54,7 @@ def what_if_answer(
         starts_now=found.starts_now,
         node=spot.node if spot else None,
         planned_gpu=nodes.uuid_of(spot.node, spot.devices[0]) if spot and spot.devices else None,
+        planned_gpus=[uuid for uuid in planned if uuid is not None],
         displaces=displaced,
         reason=reason_of(found.reason),
         expected_wait=wait(found),

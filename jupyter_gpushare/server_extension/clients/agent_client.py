@@ -22,6 +22,8 @@ from jupyter_gpushare.messages import (
     RegisterKernel,
     ServerHello,
     ServerWelcome,
+    StartPreviewed,
+    StartPreviewRequest,
     TiersFound,
     ToServer,
     decode,
@@ -95,7 +97,7 @@ class AgentClient:
                 self.welcome, self._writer = message, writer
                 self.connected.set()
                 listener.agent_connected(message)
-            case Registered(n=n) | KernelActionDone(n=n):
+            case Registered(n=n) | KernelActionDone(n=n) | StartPreviewed(n=n):
                 answer = self._answers.get(n)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
@@ -171,7 +173,22 @@ class AgentClient:
         if answer.error is not None:
             raise error_of(answer.error)
 
-    async def _call(self, message: RegisterKernel | KernelActionRequest, within: float) -> ToServer:
+    async def preview(self, message: StartPreviewRequest, within: float) -> StartPreviewed:
+        """What starting a share on this node would change for other notebooks.
+
+        Raises:
+            Unavailable: no answer within `within` seconds.
+            GpuShareError: the agent's error.
+        """
+        answer = await self._call(message, within)
+        assert isinstance(answer, StartPreviewed)
+        if answer.error is not None:
+            raise error_of(answer.error)
+        return answer
+
+    async def _call(
+        self, message: RegisterKernel | KernelActionRequest | StartPreviewRequest, within: float
+    ) -> ToServer:
         answer: asyncio.Future[ToServer] = asyncio.get_running_loop().create_future()
         self._answers[message.n] = answer
         try:

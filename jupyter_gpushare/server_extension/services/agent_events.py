@@ -11,6 +11,7 @@ from jupyter_gpushare.messages import (
     RelaunchKernel,
     RelayedRequest,
     ServerWelcome,
+    StartPreviewed,
     TiersFound,
     ToServer,
 )
@@ -62,5 +63,5 @@ class AgentEvents:
                 self._rpc.handle(message)
             case TiersFound():
                 self._publisher.status_changed()
-            case Registered() | KernelActionDone() | ServerWelcome():
+            case Registered() | KernelActionDone() | StartPreviewed() | ServerWelcome():
                 pass  # the caller has stopped waiting for this answer

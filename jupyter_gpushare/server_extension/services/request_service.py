@@ -6,16 +6,20 @@ import asyncio
 import contextlib
 from typing import Final, get_args
 
-from jupyter_gpushare.core.model.errors import Conflict, Unavailable
+import msgspec
+
+from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, Unavailable
 from jupyter_gpushare.messages import (
     Kernel,
     KernelAction,
     KernelActionRequest,
     KernelRequest,
+    StartPreviewRequest,
     WhatIfAnswer,
 )
 
 from ..clients.agent_client import AgentClient
+from ..kernels.request import shares
 from ..requests.presets import Presets
 from ..requests.submitter import Submitter
 from .kernel_service import KernelService
@@ -26,6 +30,8 @@ __all__ = ["ACTIONS", "RequestService"]
 ACTIONS: Final[tuple[KernelAction, ...]] = get_args(KernelAction)
 CHECK_S: Final = 1.0
 """Longest wait of a kernel's start for the scheduler's check of its request."""
+PREVIEW_S: Final = 2.0
+"""Longest wait of a what-if for the agent's part of the answer."""
 ACTION_S: Final = 30.0
 """Longest wait for the agent to carry out an action."""
 
@@ -88,7 +94,34 @@ class RequestService:
         if kernel_id:
             self._kernels.get(kernel_id)
         resolved = self._presets.resolved(request)
-        return await self._submitter.what_if(kernel_id or "what-if", resolved)
+        answer = await self._submitter.what_if(kernel_id or "what-if", resolved)
+        return await self._with_preview(answer, resolved, kernel_id)
+
+    async def _with_preview(
+        self, answer: WhatIfAnswer, request: KernelRequest, kernel_id: str
+    ) -> WhatIfAnswer:
+        """Adds what the agent would do on this node; unchanged if it does not start now here, or
+        the agent does not answer.
+        """
+        welcome = self._agent.welcome
+        if not answer.starts_now or welcome is None or answer.node != welcome.node:
+            return answer
+        message = StartPreviewRequest(
+            n=self._agent.next_number(),
+            kernel_id=kernel_id,
+            request=shares(request)[0],
+            planned_gpus=answer.planned_gpus,
+        )
+        try:
+            found = await self._agent.preview(message, PREVIEW_S)
+        except GpuShareError:
+            return answer
+        return msgspec.structs.replace(
+            answer,
+            gpus=found.gpus,
+            affected=found.affected,
+            notice_ms=max((one.notice_ms for one in found.affected), default=0),
+        )
 
     async def act(self, kernel_id: str, action: KernelAction) -> Kernel:
         """Carry out an action.

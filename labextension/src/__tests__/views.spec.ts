@@ -62,11 +62,21 @@ describe('what if', () => {
     starts_now: true,
     node: 'n0',
     planned_gpu: null,
+    planned_gpus: [],
+    gpus: [],
+    affected: [],
+    notice_ms: 0,
     displaces: [],
     reason: null,
     expected_wait: null,
     alternatives: [],
     refused: false
+  };
+  const warned = {
+    name: 'second.ipynb',
+    memory_mib: 71680,
+    notice_ms: 8000,
+    message: 'second.ipynb gets a notice of 8 s.'
   };
   const one = { workload: 'w', project: 'p', action: 'reclaim', message: '' };
   const reason = { code: 'WaitingForQuota', message: 'No quota is left.', numbers: {}, helps: [] };
@@ -75,6 +85,14 @@ describe('what if', () => {
     [null, 'Checking whether it would start now…'],
     [{ problem: 'no such pool' }, 'No such pool.'],
     [{ answer }, 'Would start now on node n0.'],
+    [
+      { answer: { ...answer, notice_ms: 8000, affected: [warned] } },
+      'Would start after a notice of 8 s to second.ipynb. second.ipynb gets a notice of 8 s.'
+    ],
+    [
+      { answer: { ...answer, affected: [{ ...warned, notice_ms: 0, message: 'B is idle.' }] } },
+      'Would start now on node n0. B is idle.'
+    ],
     [
       { answer: { ...answer, displaces: [one] } },
       'Would start now on node n0. Displaces 1 other workload.'
@@ -85,7 +103,7 @@ describe('what if', () => {
     ],
     [
       { answer: { ...answer, starts_now: false, refused: true, reason } },
-      'Cannot start. No quota is left.'
+      'No quota is left.'
     ],
     [
       {
@@ -160,6 +178,10 @@ test('a preset shows when it would start', () => {
     starts_now: true,
     node: 'n0',
     planned_gpu: null,
+    planned_gpus: [],
+    gpus: [],
+    affected: [],
+    notice_ms: 0,
     displaces: [],
     reason: null,
     expected_wait: null,
@@ -167,6 +189,7 @@ test('a preset shows when it would start', () => {
     refused: false
   };
   expect(offerText(answer, english)).toBe('starts now');
+  expect(offerText({ ...answer, notice_ms: 8000 }, english)).toBe('starts after a notice of 8 s');
   expect(offerText({ ...answer, starts_now: false, expected_wait: wait() }, english)).toBe(
     'about 6 min'
   );

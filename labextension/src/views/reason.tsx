@@ -25,7 +25,10 @@ export function Reason(props: IReasonProps): JSX.Element {
   const position = kernel.queue_position;
   const since = waitingSince(kernel);
   const [offered, setOffered] = React.useState(false);
-  const helps = reason.helps.filter(help => !offered || !OFFERS.includes(help.change));
+  const helps = reason.helps.filter(
+    help => help.change !== 'wait' && (!offered || !OFFERS.includes(help.change))
+  );
+  const later = reason.helps.find(help => help.change === 'wait');
   return (
     <div className="jp-GpuShare-reason">
       <div>{reason.message}</div>
@@ -36,6 +39,7 @@ export function Reason(props: IReasonProps): JSX.Element {
       {since !== null && (
         <div className="jp-GpuShare-faint">{trans.__('Waiting since %1', timeText(since))}</div>
       )}
+      {later !== undefined && <div className="jp-GpuShare-faint">{later.message}</div>}
       {helps.length > 0 && (
         <>
           <div className="jp-GpuShare-faint">{trans.__('To start sooner:')}</div>

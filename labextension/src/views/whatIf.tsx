@@ -2,7 +2,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { isRefused } from '../expectedWait';
+import { isRefused, noticeText } from '../expectedWait';
 import { sentence } from '../messages';
 import { Alternative, KernelRequest, WhatIfAnswer } from '../schema';
 import { Expected } from './expectedWait';
@@ -72,17 +72,13 @@ export function expectation(known: Known, trans: TranslationBundle): string {
   if ('problem' in known) {
     return sentence(known.problem);
   }
-  const { starts_now, node, displaces, reason } = known.answer;
+  const { starts_now, displaces, reason } = known.answer;
   if (isImpossible(known)) {
-    return trans.__('Cannot start. %1', reason?.message ?? '').trim();
+    return sentence(reason?.message ?? trans.__('Cannot start.'));
   }
   const room = displaces.length === 0 ? '' : ' ' + displacedText(displaces.length, trans);
   if (starts_now) {
-    return (
-      (node === null
-        ? trans.__('Would start now.')
-        : trans.__('Would start now on node %1.', node)) + room
-    );
+    return startText(known.answer, trans) + room;
   }
   if (reason?.code === 'WaitingForReclaim' && displaces.length > 0) {
     return trans._n(
@@ -92,6 +88,23 @@ export function expectation(known: Known, trans: TranslationBundle): string {
     );
   }
   return trans.__('Would wait. %1', reason?.message ?? '').trim() + room;
+}
+
+/** When it would start, where, and what happens to other notebooks. */
+function startText(answer: WhatIfAnswer, trans: TranslationBundle): string {
+  const affected = answer.affected ?? []; // missing on older servers
+  const warned = affected.filter(one => one.notice_ms > 0).map(one => one.name);
+  const start =
+    warned.length === 0
+      ? startNowText(answer.node, trans)
+      : trans.__('Would start after a notice of %1 to %2.', noticeText(answer), warned.join(', '));
+  return [start, ...affected.map(one => one.message)].join(' ');
+}
+
+function startNowText(node: string | null, trans: TranslationBundle): string {
+  return node === null
+    ? trans.__('Would start now.')
+    : trans.__('Would start now on node %1.', node);
 }
 
 function displacedText(count: number, trans: TranslationBundle): string {
