@@ -22,7 +22,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check lint typecheck floors unit unit-decisions unit-service ts test hub5 bench docs screenshots schema schema-check dist clean
+.PHONY: help venv demo check lint typecheck floors unit unit-decisions unit-service ts test hub5 bench docs screenshots schema schema-check dist clean kube-assets test-kube
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -71,6 +71,18 @@ $(STAMPS)/postgresql: | $(PY) ## for the database tests, which start a server of
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends postgresql; }
 	@mkdir -p $(STAMPS) && touch $@
 
+# A cluster for tests/kube. Programs on KUBEBUILDER_ASSETS or PATH are used; the others are built.
+$(STAMPS)/kube-packages: | $(PY)
+	@{ command -v etcd && command -v containerd && command -v runc && command -v ip && test -x /usr/lib/cni/bridge; } >/dev/null || \
+	  { apt-get update -q && apt-get install -y -q --no-install-recommends etcd-server containerd runc containernetworking-plugins iptables conntrack iproute2; }
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/kube-programs: tests/kube/tools/go.mod tests/kube/tools/build.sh | $(PY)
+	tests/kube/tools/build.sh $(VENV)/kube
+	@mkdir -p $(STAMPS) && touch $@
+
+kube-assets: $(STAMPS)/cc $(STAMPS)/kube-packages $(STAMPS)/kube-programs ## what tests/kube needs for a real cluster; about 7 minutes, once
+
 # ---- run ----------------------------------------------------------------------------------------
 
 demo: venv ## JupyterLab with an embedded scheduler and simulated GPUs (ARGS="--no-browser --port 8890 --gpus 4")
@@ -108,12 +120,18 @@ unit: unit-decisions unit-service
 check: venv $(STAMPS)/cc ## the quick checks, in parallel: no servers, no browser; less than a minute
 	@$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target unit-service unit-decisions typecheck ts lint floors schema-check
 
-PYTEST := $(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks
+PYTEST := $(PY) -m pytest -q --ignore tests/benchmarks
+PARALLEL := $(PYTEST) -m "not gpu and not kube"
 
 test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql $(STAMPS)/shells ## everything, browser and story tests included; all steps run even if one fails
 	@failed=; for step in lint typecheck floors schema-check ts; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
-	  $(PYTEST) -n $(WORKERS) --dist loadfile || { echo "again, one after the other: what failed beside other tests"; $(PYTEST) --last-failed --last-failed-no-failures none; } || failed="$$failed pytest"; \
+	  $(PARALLEL) -n $(WORKERS) --dist loadfile || { echo "again, one after the other: what failed beside other tests"; $(PARALLEL) --last-failed --last-failed-no-failures none; } || failed="$$failed pytest"; \
+	  $(MAKE) --no-print-directory test-kube || failed="$$failed test-kube"; \
 	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+test-kube: venv ## the tests on a real Kubernetes cluster; they are skipped where it cannot run
+	@$(MAKE) --no-print-directory kube-assets || echo "the programs of a cluster are missing: the tests that need them are skipped"
+	$(PYTEST) -m kube tests/kube
 
 hub5: venv ## the JupyterHub story test with JupyterHub 5; `make test` runs it with the newest version
 	$(PYTHON) -m venv $(VENV)/hub5

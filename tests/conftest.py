@@ -17,6 +17,8 @@ PROCESS_FIXTURES: Final = {
     "tests.agent.nvidia_fixtures",
 }
 """Modules with fixtures that start real processes. Tests that use them are slow."""
+CLUSTER_FIXTURES: Final = {"control_plane", "helm", "one_node_cluster"}
+"""Fixtures of tests/kube that need the programs of `make kube-assets`."""
 SERVER_FIXTURES: Final = {"postgresql", "kept_postgresql"}
 """Fixtures that start a database server."""
 
@@ -33,6 +35,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _uses_processes(item.module) or SERVER_FIXTURES & set(item.fixturenames)
         ):
             item.add_marker(pytest.mark.slow)
+        if isinstance(item, pytest.Function) and CLUSTER_FIXTURES & set(item.fixturenames):
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.kube)
     items.sort(key=_folder_rank)  # stable: files stay together and in order
 
 

@@ -1,0 +1,66 @@
+{{- define "gpushare.labels" -}}
+app.kubernetes.io/name: gpushare
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{/* Labels that select the pods of a component: (list "agent" .) */}}
+{{- define "gpushare.selector" -}}
+app.kubernetes.io/name: gpushare
+app.kubernetes.io/component: {{ first . }}
+{{- end }}
+
+{{- define "gpushare.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "gpushare.imageOptions" -}}
+image: {{ include "gpushare.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end }}
+
+{{- define "gpushare.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "gpushare.scheme" -}}
+{{ ternary "https" "http" (ne .Values.scheduler.tls.existingSecret "") }}
+{{- end }}
+
+{{/* The DNS name of the headless Service. */}}
+{{- define "gpushare.serviceName" -}}
+{{- $domain := ternary (printf ".%s" .Values.clusterDomain) "" (ne .Values.clusterDomain "") -}}
+gpushare-scheduler.{{ .Release.Namespace }}.svc{{ $domain }}
+{{- end }}
+
+{{/* All addresses of the scheduler: clients find the leader. */}}
+{{- define "gpushare.schedulerUrl" -}}
+{{- $scheme := include "gpushare.scheme" . -}}
+{{- $urls := list -}}
+{{- range $i := until (int .Values.scheduler.replicas) -}}
+{{- $host := printf "gpushare-scheduler-%d.%s" $i (include "gpushare.serviceName" $) -}}
+{{- $urls = append $urls (printf "%s://%s:8470" $scheme $host) -}}
+{{- end -}}
+{{- join "," $urls -}}
+{{- end }}
+
+{{- define "gpushare.adminSecret" -}}
+{{ .Values.scheduler.adminToken.existingSecret | default "gpushare-admin" }}
+{{- end }}
+
+{{/* Whether containers get real GPUs of the node. */}}
+{{- define "gpushare.injection" -}}
+{{ ternary "none" .Values.gpus.injection (ne .Values.agent.simulate "") }}
+{{- end }}
+
+{{/* Pods restart when what they read only at their start changes. */}}
+{{- define "gpushare.configChecksum" -}}
+{{ include (print .Template.BasePath "/scheduler-config.yaml") . | sha256sum }}
+{{- end }}
