@@ -226,7 +226,8 @@ class KernelLifecycle:
         process = kernel.process
         if process.main != ident:
             return
-        node, lost = self._node, kernel.memory.used_mib + kernel.memory.saved_mib
+        node, memory = self._node, kernel.memory
+        lost = max(memory.lost_mib, memory.used_mib + memory.saved_mib)
         announced = process.killing or process.relaunched or process.end_requested
         expected = announced or kernel.is_command
         if lost and not expected:

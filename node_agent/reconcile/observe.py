@@ -70,8 +70,8 @@ class Observer:
                 self._node.record_event(kernel, "fault", fault.message, notify=True)
 
     def _take_in(self, kernel: KernelRecord, usage: TenantMemory, now: int) -> None:
-        memory = kernel.memory
-        memory.usage = usage
+        memory, main = kernel.memory, kernel.process.main
+        memory.take_reading(usage, main_alive=main is None or main.is_alive())
         if memory.transit is None:
             memory.reserved_mib = 0
             if usage.half_done:

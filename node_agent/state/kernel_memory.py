@@ -18,6 +18,8 @@ class KernelMemory:
 
     usage: TenantMemory = field(default_factory=TenantMemory)
     """The last reading."""
+    lost_mib: int = 0
+    """What it had when its main process ended, if a reading came before the exit was handled."""
     utilization: float | None = None
     """Share of the last second in which its processes ran on the GPU; None: unknown, or no GPU."""
     caps: tuple[tuple[int, int], ...] | None = None
@@ -54,6 +56,13 @@ class KernelMemory:
     def suspended(self) -> bool:
         """Whether its memory is saved in host memory."""
         return self.usage.suspended
+
+    def take_reading(self, usage: TenantMemory, *, main_alive: bool) -> None:
+        """Note a reading. The driver frees the memory of a process before its exit is signalled."""
+        before = self.used_mib + self.saved_mib
+        self.usage = usage
+        if not main_alive and before > self.used_mib + self.saved_mib:
+            self.lost_mib = before
 
     def can_suspend(self, now: int) -> bool:
         """Whether no earlier failure rules it out now."""

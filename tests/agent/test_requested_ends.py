@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
 
 from jupyter_gpushare.messages import KernelEnding, KernelGone
@@ -25,6 +29,7 @@ def test_only_an_unrequested_end_reports_lost_memory(requested: bool):
             a = await kernel_with_memory(world)
             if requested:
                 world.server.send(KernelEnding(kernel_id="a"))
+                await world.until(lambda: world.record("a").process.end_requested, "it is noted")
             await a.end()
             await world.until(lambda: world.record("a").process.main is None, "it has ended")
             if requested:
@@ -49,5 +54,22 @@ def test_a_crash_after_a_requested_restart_reports_lost_memory():
             await world.until(lambda: world.record("a").memory.used_mib, "its memory is known")
             await again.end()
             await world.until(lambda: "lost" in world.server.kinds("a"), "the crash is reported")
+
+    play(story())
+
+
+def test_a_reading_between_a_crash_and_its_signal_hides_no_lost_memory():
+    """The driver frees the memory of a process before its pidfd becomes readable."""
+
+    async def story():
+        async with World() as world:
+            a = await kernel_with_memory(world)
+            record, agent = world.record("a"), world.agent
+            os.kill(a.pid, signal.SIGKILL)
+            while record.process.main.is_alive():
+                time.sleep(0.001)  # not asyncio.sleep: the agent must not handle the exit
+            agent.reconciler.try_step()
+            assert (record.process.main is not None, record.memory.used_mib) == (True, 0)
+            await world.until(lambda: "lost" in world.server.kinds("a"), "it is reported")
 
     play(story())

@@ -208,8 +208,16 @@ class Notebook:
         self.server.rest("POST", f"api/kernels/{self.kernel_id}/interrupt")
 
     def shut_down(self) -> None:
+        """Repeated while Jupyter restarts the kernel: jupyter_client answers 500 until then."""
         self.ws.close()
-        self.server.rest("DELETE", f"api/sessions/{self.session_id}")
+        eventually(self._delete_session, f"{self.path} is shut down")
+
+    def _delete_session(self) -> bool:
+        try:
+            self.server.rest("DELETE", f"api/sessions/{self.session_id}")
+        except RestError as error:
+            return error.status == 404
+        return True
 
     @property
     def view(self) -> dict:

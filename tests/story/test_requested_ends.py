@@ -20,6 +20,7 @@ def test_only_a_crash_reports_lost_memory(server, notebook):
     mine.connect()
     mine.ok(HOLD)
     assert not {"lost", "killed"} & set(mine.kinds())
+    eventually(lambda: mine.view["memory_mib"]["used"] == 1024, "the agent measures its memory")
     mine.submit("import os; os.kill(os.getpid(), 9)")
     eventually(lambda: "lost" in mine.kinds(), "the crash is reported")
     mine.until("attached")
