@@ -9,6 +9,7 @@ import time
 import pytest
 
 from jupyter_gpushare.messages import KernelEnding, KernelGone
+from node_agent.system.processes import ProcessId
 from tests.agent.simulated_node import GIB, World, play
 
 HALF = 40 * GIB
@@ -20,6 +21,13 @@ async def kernel_with_memory(world: World):
     await a.run("bufs.append(simgpu.alloc('1GiB'))")
     await world.until(lambda: world.record("a").memory.used_mib, "the agent knows its memory")
     return a
+
+
+def kill_and_wait(pid: int, main: ProcessId) -> None:
+    """Blocks the event loop, so that the agent does not handle the exit."""
+    os.kill(pid, signal.SIGKILL)
+    while main.is_alive():
+        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("requested", [True, False], ids=["requested", "crash"])
@@ -65,9 +73,7 @@ def test_a_reading_between_a_crash_and_its_signal_hides_no_lost_memory():
         async with World() as world:
             a = await kernel_with_memory(world)
             record, agent = world.record("a"), world.agent
-            os.kill(a.pid, signal.SIGKILL)
-            while record.process.main.is_alive():
-                time.sleep(0.001)  # not asyncio.sleep: the agent must not handle the exit
+            kill_and_wait(a.pid, record.process.main)
             agent.reconciler.try_step()
             assert (record.process.main is not None, record.memory.used_mib) == (True, 0)
             await world.until(lambda: "lost" in world.server.kinds("a"), "it is reported")
