@@ -15,27 +15,35 @@ from jupyter_client.blocking import BlockingKernelClient
 
 from tests.kernel.conftest import Notebook
 from tests.kernel.fake_agent import FakeAgent
+from tests.story.front_end import eventually
 from tests.workers import free_port
 
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+CONNECTION = {
+    "transport": "tcp",
+    "ip": "127.0.0.1",
+    "key": "secret",
+    "signature_scheme": "hmac-sha256",
+}
 KERNELS = {
     "ipykernel": ("-m", "ipykernel_launcher", "-f"),
     "bash": ("-m", "bash_kernel", "-f"),
-    "xeus": ("-m", "xpython_launcher", "-f"),
+    "sensitive": (str(Path(__file__).with_name("interrupt_sensitive_kernel.py")), "-f"),
 }
 """Arguments of the interpreter, without the connection file."""
-MODULES = {"ipykernel": "ipykernel", "bash": "bash_kernel", "xeus": "xpython_launcher"}
 
 
 class ProxiedKernel:
     """One kernel, its proxy, and the provisioner's end of the proxy's socket."""
 
-    def __init__(self, folder: Path, argv: tuple[str, ...], **environ: str) -> None:
+    def __init__(
+        self, folder: Path, argv: tuple[str, ...], keys: dict[str, str], **environ: str
+    ) -> None:
         self.folder = folder
         self.front, self.back = folder / "front.json", folder / "back.json"
         for file in (self.front, self.back):
             ports = {f"{channel}_port": free_port() for channel in CHANNELS}
-            file.write_text(json.dumps({**self.connection(), **ports}))
+            file.write_text(json.dumps({**CONNECTION, **keys, **ports}))
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(20)
         self.proxy = subprocess.Popen(
@@ -59,9 +67,6 @@ class ProxiedKernel:
         self.command(do="kernel", pid=self.kernel.pid)
         self.clients: list[BlockingKernelClient] = []
 
-    def connection(self) -> dict:
-        return {"transport": "tcp", "ip": "127.0.0.1", "key": "secret"}
-
     def command(self, **command: object) -> None:
         self.socket.sendall(json.dumps(command).encode() + b"\n")
 
@@ -73,8 +78,12 @@ class ProxiedKernel:
             os.killpg(self.kernel.pid, signal.SIGINT)
         return held
 
-    def client(self, file: Path | None = None) -> Notebook:
-        client = BlockingKernelClient(connection_file=str(file or self.front))
+    def client(self) -> Notebook:
+        # a client that has no kernel manager takes a heart that does not beat yet for dead
+        for file in (self.front, self.back):
+            port = json.loads(file.read_text())["hb_port"]
+            eventually(lambda port=port: _listens(port), "the kernel listens", 40)
+        client = BlockingKernelClient(connection_file=str(self.front))
         client.load_connection_file()
         client.start_channels()
         self.clients.append(client)
@@ -91,6 +100,11 @@ class ProxiedKernel:
             process.wait()
 
 
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.fixture
 def agent(tmp_path):
     agent = FakeAgent(tmp_path / "agent.sock")
@@ -103,8 +117,9 @@ def start(agent, tmp_path):
     """Starts kernels for the agent's state at that moment: `start("bash")`."""
     started = []
 
-    def make(name: str = "ipykernel", **environ: str) -> ProxiedKernel:
-        pytest.importorskip(MODULES[name])
+    def make(
+        name: str = "ipykernel", keys: dict[str, str] | None = None, **environ: str
+    ) -> ProxiedKernel:
         (tmp_path / "token").write_text("secret")
         ours = {
             "GPUSHARE_KERNEL_ID": "k1",
@@ -112,7 +127,9 @@ def start(agent, tmp_path):
             "GPUSHARE_TOKEN_FILE": str(tmp_path / "token"),
         }
         wants = {} if agent.kernel["state"] == "detached" else {"GPUSHARE_WANTS_GPU": "1"}
-        started.append(ProxiedKernel(tmp_path, KERNELS[name], **ours, **wants, **environ))
+        started.append(
+            ProxiedKernel(tmp_path, KERNELS[name], keys or {}, **ours, **wants, **environ)
+        )
         return started[-1]
 
     yield make
