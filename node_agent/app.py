@@ -55,7 +55,7 @@ class Agent:
         self.lifecycle = KernelLifecycle(self.node, self.process_groups)
         self.reconciler = Reconciler(self.node, self.mover, self.leases, self.lifecycle)
         self.socket_server = SocketServer(
-            config.socket_path(), lambda: self.handlers, for_all=config.users == "all"
+            config.socket_path(), lambda: self.handlers, config.tenancy
         )
         self.handlers = MessageHandlers(
             self.node, self.socket_server, self.reconciler, self.lifecycle, self.mover

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import platform
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from node_agent.devices.base.hang_detection import WatchedCall
     from node_agent.devices.base.protocols import Devices
     from node_agent.discovery.inventory import TierResult
+    from node_agent.system.tenancy import UserScope
 
 __all__ = ["agent"]
 
@@ -79,9 +79,7 @@ HUNG_S: Final = 60.0
 @click.option(
     "--node",
     metavar="NAME",
-    default=platform.node() or "localhost",
-    show_default="this machine",
-    help="Name of this node.",
+    help="Name of this node (default: this machine's; with --users pods $NODE_NAME).",
 )
 @click.option(
     "--label",
@@ -100,7 +98,7 @@ HUNG_S: Final = 60.0
     "--socket",
     metavar="FILE",
     help="Unix socket for kernels and Jupyter servers (default: agent.sock in the state directory;"
-    " with --users all in /run/gpushare).",
+    " with --users all or pods in /run/gpushare).",
 )
 @click.option(
     "--host-memory",
@@ -128,11 +126,11 @@ HUNG_S: Final = 60.0
 )
 @click.option(
     "--users",
-    type=click.Choice(["own", "all"]),
+    type=click.Choice(["own", "all", "pods"]),
     default="own",
     show_default=True,
-    help="Serve kernels and Jupyter servers of the agent's user, or of all unix users of this"
-    " machine (requires root).",
+    help="Serve kernels and Jupyter servers of the agent's user, of all unix users of this machine"
+    " (requires root), or of all Kubernetes pods of this node (requires root and hostPID).",
 )
 @click.option(
     "--run-commands",
@@ -140,7 +138,7 @@ HUNG_S: Final = 60.0
     default="own",
     show_default=True,
     help="Run batch workloads of the agent's user, of all users as their unix user (requires root),"
-    " or none.",
+    " or none. With --users pods none.",
 )
 @log_options
 @click.option(
@@ -157,7 +155,7 @@ def agent(
     simulate: str | None,
     gpu_memory: str | None,
     copy_rate: float,
-    node: str,
+    node: str | None,
     labels: tuple[str, ...],
     state_dir: str | None,
     socket: str | None,
@@ -165,7 +163,7 @@ def agent(
     host_reserve: str | None,
     command_log: str,
     user_logs: str,
-    users: Literal["own", "all"],
+    users: UserScope,
     run_commands: Literal["own", "users", "off"],
     self_test: bool,
     log_level: str,
@@ -176,16 +174,25 @@ def agent(
     from node_agent.devices.base.hang_detection import WatchedCall
     from node_agent.devices.base.protocols import DiscoveryRequest
     from node_agent.discovery.inventory import find_devices
+    from node_agent.system.tenancy import tenancy_of
 
+    tenancy = tenancy_of(users)
+    tenancy.check()
     folder = (
         Path(state_dir).absolute() if state_dir else _default_state_dir()
     )  # absolute, since kernels and commands have other working directories
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if users == "all" and os.geteuid() != 0:
-        raise InvalidInput("only root can serve every user of the machine", field="--users")
-    place = Path(socket) if socket else None
-    public = AgentConfig(node, folder, place, users=users).public_dir() if users == "all" else None
-    request = DiscoveryRequest(node, folder, public, simulate or "", gpu_memory, copy_rate)
+    place, name = Path(socket) if socket else None, node or tenancy.node_name()
+    public = AgentConfig(name, folder, place, users=users).public_dir()
+    request = DiscoveryRequest(
+        name,
+        folder,
+        public if tenancy.is_shared else None,
+        simulate or "",
+        gpu_memory,
+        copy_rate,
+        no_cgroups=tenancy.no_cgroups,
+    )
     find = partial(find_devices, request)
     if self_test:
         return _print_tiers(WatchedCall(find))
@@ -193,7 +200,7 @@ def agent(
         raise InvalidInput("the address of the scheduler is missing", field="--scheduler")
     tags = dict(_label(text) for text in labels)
     config = AgentConfig(
-        node,
+        name,
         folder,
         place,
         labels=tags,
@@ -205,7 +212,7 @@ def agent(
         user_logs_mib=read_memory(user_logs, what="--user-logs", needs_unit=True),
         **_machine(),
     )
-    set_up(log_level, log_format, node=node)
+    set_up(log_level, log_format, node=name)
     files = {"ca_file": ca_file, "cert_file": tls_cert, "key_file": tls_key}
     asyncio.run(_serve(config, find, scheduler, token_file, files))
     return 0

@@ -25,6 +25,7 @@ from .history import *  # noqa: F403 - each module lists its public names in __a
 from .jupyter import *  # noqa: F403 - each module lists its public names in __all__
 from .kernel_state import *  # noqa: F403 - each module lists its public names in __all__
 from .scheduler import *  # noqa: F403 - each module lists its public names in __all__
+from .server_socket import *  # noqa: F403 - each module lists its public names in __all__
 from .start_preview import *  # noqa: F403 - each module lists its public names in __all__
 from .state_labels import *  # noqa: F403 - each module lists its public names in __all__
 from .tables import *  # noqa: F403 - each module lists its public names in __all__

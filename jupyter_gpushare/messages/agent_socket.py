@@ -1,21 +1,14 @@
-"""Agent <-> kernels and Jupyter servers of its machine: one unix socket, one JSON object per
-line.
-"""
+"""Agent <-> kernels of its machine: one unix socket, one JSON object per line."""
 
 from __future__ import annotations
 
 from msgspec import field
 
-from .common import Body, ErrorDetail, Event, Json, KernelAction, ReasonBody, Tagged
+from .common import Body, ErrorDetail, Json, ReasonBody, Tagged
 from .jupyter import Kernel
-from .kernel_state import KernelRequestState, KernelRuntime
-from .start_preview import StartPreviewed, StartPreviewRequest
 
 __all__ = [
-    "KernelActionDone",
-    "RelayedResponse",
     "RpcRequest",
-    "RelayedRequest",
     "CachesDropped",
     "CellCancel",
     "CellEnd",
@@ -25,31 +18,16 @@ __all__ = [
     "CellWait",
     "DropCaches",
     "EndCell",
-    "EndKernel",
     "FromKernel",
-    "FromServer",
-    "KernelActionRequest",
     "KernelDevice",
-    "KernelEnding",
-    "KernelGone",
-    "KernelEvent",
     "KernelHello",
-    "KernelLaunched",
     "KernelPing",
     "KernelUpdate",
-    "KernelReported",
     "KernelWelcome",
     "NoticeGiven",
     "NoticeEnded",
-    "RegisterKernel",
-    "Registered",
-    "RelaunchKernel",
     "RpcResponse",
-    "ServerHello",
-    "ServerWelcome",
     "ToKernel",
-    "ToServer",
-    "TiersFound",
     "NotebookMessage",
 ]
 
@@ -129,9 +107,7 @@ class KernelWelcome(Tagged, frozen=True, kw_only=True, tag="kernel_welcome"):
 
 
 class CellAllowed(Tagged, frozen=True, kw_only=True, tag="cell_go"):
-    """Cell `n` may run."""
-
-    """The cell may run. `without_gpu`: the person chose to run the waiting cell without a GPU.
+    """Cell `n` may run. `without_gpu`: the person chose to run the waiting cell without a GPU.
 
     A wait that the person stopped ends with `CellRefused`, never with this message.
     """
@@ -233,169 +209,4 @@ ToKernel = (
     | EndCell
     | NotebookMessage
     | RpcResponse
-)
-
-
-class ServerHello(Tagged, frozen=True, kw_only=True, tag="server_hello"):
-    """First line of a Jupyter server. `server` is a random id for the life of its process."""
-
-    server: str
-    pid: int
-
-
-class RegisterKernel(Tagged, frozen=True, kw_only=True, tag="register_kernel"):
-    """A kernel will be launched, or (with `pid`) runs already when the agent restarts.
-    `request`: the state of its request; its cells wait while that is pending.
-    """
-
-    n: int
-    kernel_id: str
-    name: str = ""
-    user: str = ""
-    request: KernelRequestState | None = None
-    language: str = "python"
-    pid: int | None = None
-
-
-class KernelLaunched(Tagged, frozen=True, kw_only=True, tag="kernel_launched"):
-    """A registered kernel has been launched."""
-
-    kernel_id: str
-    pid: int
-
-
-class KernelEnding(Tagged, frozen=True, kw_only=True, tag="kernel_ending"):
-    """The Jupyter server is about to end the kernel's process: its user shuts it down or restarts
-    it, so the loss of its GPU memory is no error.
-    """
-
-    kernel_id: str
-
-
-class KernelGone(Tagged, frozen=True, kw_only=True, tag="kernel_gone"):
-    """The kernel has ended, according to its server. `restarting`: it will be launched again with
-    the same id.
-    """
-
-    kernel_id: str
-    restarting: bool
-
-
-class KernelActionRequest(Tagged, frozen=True, kw_only=True, tag="kernel_act"):
-    """An action of the user on a kernel."""
-
-    n: int
-    kernel_id: str
-    action: KernelAction
-
-
-class RelayedResponse(Tagged, frozen=True, kw_only=True, tag="answer"):
-    """Response to a `RelayedRequest`."""
-
-    n: int
-    body: Json | None = None
-    error: ErrorDetail | None = None
-
-
-FromServer = (
-    ServerHello
-    | RegisterKernel
-    | KernelLaunched
-    | KernelEnding
-    | KernelGone
-    | KernelRequestState
-    | KernelActionRequest
-    | StartPreviewRequest
-    | RelayedResponse
-)
-
-
-class ServerWelcome(Tagged, frozen=True, kw_only=True, tag="server_welcome"):
-    """Response to `ServerHello`, with the kernels that the agent knows."""
-
-    node: str
-    simulated: bool
-    tiers: list[str]
-    tier_problems: dict[str, str] = field(default_factory=dict)
-    kernels: list[KernelRuntime]
-
-
-class TiersFound(Tagged, frozen=True, kw_only=True, tag="tiers_found"):
-    """The self-test has finished: capability tiers of the node, and why others are missing."""
-
-    tiers: list[str]
-    tier_problems: dict[str, str]
-
-
-class Registered(Tagged, frozen=True, kw_only=True, tag="registered"):
-    """Response to `RegisterKernel`: the environment for the kernel (GPUSHARE_KERNEL_ID,
-    GPUSHARE_AGENT (socket), GPUSHARE_TOKEN_FILE, variables of the devices), empty for a running
-    kernel; or an error.
-    """
-
-    n: int
-    env: dict[str, str]
-    error: ErrorDetail | None = None
-
-
-class KernelReported(Tagged, frozen=True, kw_only=True, tag="kernel_reported"):
-    """A kernel changed on this node."""
-
-    kernel: KernelRuntime
-
-
-class KernelEvent(Tagged, frozen=True, kw_only=True, tag="kernel_happened"):
-    """An event of one kernel."""
-
-    kernel_id: str
-    event: Event
-
-
-class RelaunchKernel(Tagged, frozen=True, kw_only=True, tag="relaunch_kernel"):
-    """Restart the kernel through Jupyter's own restart, so that no "appears to have died" message
-    is shown. If it has not ended after `deadline_ms`, the agent kills it.
-    """
-
-    kernel_id: str
-    message: str
-    deadline_ms: int
-
-
-class EndKernel(Tagged, frozen=True, kw_only=True, tag="end_kernel"):
-    """Shut the kernel down through Jupyter (the last step of the idle rule). If it has not ended
-    after `deadline_ms`, the agent ends it.
-    """
-
-    kernel_id: str
-    message: str
-    deadline_ms: int
-
-
-class RelayedRequest(Tagged, frozen=True, kw_only=True, tag="asked"):
-    """A kernel's `RpcRequest` that the agent relays to the kernel's server."""
-
-    n: int
-    kernel_id: str
-    action: str
-    body: Json
-
-
-class KernelActionDone(Tagged, frozen=True, kw_only=True, tag="act_done"):
-    """Response to a `KernelActionRequest`."""
-
-    n: int
-    error: ErrorDetail | None = None
-
-
-ToServer = (
-    ServerWelcome
-    | TiersFound
-    | Registered
-    | KernelReported
-    | KernelEvent
-    | RelaunchKernel
-    | EndKernel
-    | RelayedRequest
-    | KernelActionDone
-    | StartPreviewed
 )

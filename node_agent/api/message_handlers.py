@@ -49,6 +49,7 @@ from ..socket.kernel_tokens import token_matches
 from ..socket.socket_server import SocketConnection, SocketServer
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
+from ..system.process_owner import ProcessOwner
 from ..system.processes import is_kernel_process, is_proxy_process
 from .cell_handlers import CellHandlers
 from .relay import RequestRelay
@@ -114,18 +115,18 @@ class MessageHandlers:
         self._welcome(kernel, connection)
         return None
 
-    @staticmethod
     def _identity_problem(
-        kernel: KernelRecord, hello: KernelHello, connection: SocketConnection
+        self, kernel: KernelRecord, hello: KernelHello, connection: SocketConnection
     ) -> str:
-        process, uid = kernel.process, kernel.registration.uid
+        process, owner = kernel.process, connection.owner
         if not token_matches(kernel, hello.token):
             return "its token is wrong"
-        pid, peer_uid = connection.pid, connection.uid
-        if hello.proxy:
-            is_ours = is_proxy_process(pid, peer_uid, kernel.kernel_id, uid)
+        if not self._node.belongs_to(kernel, owner):
+            is_ours = False
+        elif hello.proxy:
+            is_ours = is_proxy_process(connection.pid, kernel.kernel_id, owner)
         else:
-            is_ours = is_kernel_process(pid, peer_uid, process.launch, process.main, uid)
+            is_ours = is_kernel_process(connection.pid, process.launch, process.main, owner)
         return "" if is_ours else "it does not belong to the kernel's processes"
 
     def _welcome(self, kernel: KernelRecord, connection: SocketConnection) -> None:
@@ -159,11 +160,11 @@ class MessageHandlers:
     # ---- connections of servers ------------------------------------------------------------------
 
     def greet_server(self, hello: ServerHello, connection: SocketConnection) -> str | None:
-        """Every server that the socket accepts is welcome. It sees the kernels of its own user."""
+        """Every server that the socket accepts is welcome. It sees the kernels of its own owner."""
         self._socket_server.servers[hello.server] = connection
         node = self._node
         kernels = list(node.kernels.values())
-        own = [kernel for kernel in kernels if kernel.belongs_to(connection.uid)]
+        own = [kernel for kernel in kernels if node.belongs_to(kernel, connection.owner)]
         tiers, problems = node.devices.capabilities()
         connection.send(
             ServerWelcome(
@@ -239,32 +240,32 @@ class MessageHandlers:
 
     # ---- messages of servers ---------------------------------------------------------------------
 
-    def from_server(self, server: str, uid: int, body: FromServer) -> None:
-        """One message of a server of this user. Kernels of other users do not exist for it."""
+    def from_server(self, server: str, owner: ProcessOwner, body: FromServer) -> None:
+        """One message of a server of this owner. Kernels of other owners do not exist for it."""
         match body:
             case RegisterKernel():
-                self._tasks.spawn(self._register(server, uid, body))
+                self._tasks.spawn(self._register(server, owner, body))
             case KernelActionRequest():
-                kernel = self._own_kernel(body.kernel_id, uid)
+                kernel = self._own_kernel(body.kernel_id, owner)
                 self._tasks.spawn(self._act_for_server(server, kernel, body))
             case StartPreviewRequest():
-                self._node.ports.to_server(server, self._preview(uid, body))
+                self._node.ports.to_server(server, self._preview(owner, body))
             case RelayedResponse():
                 self._relay.response(server, body)
             case KernelLaunched() | KernelEnding() | KernelGone() | KernelRequestState():
-                self._kernel_message(server, uid, body)
+                self._kernel_message(server, owner, body)
             case _:
                 pass  # a second hello
 
     def _kernel_message(
         self,
         server: str,
-        uid: int,
+        owner: ProcessOwner,
         body: KernelLaunched | KernelEnding | KernelGone | KernelRequestState,
     ) -> None:
-        kernel = self._own_kernel(body.kernel_id, uid)
+        kernel = self._own_kernel(body.kernel_id, owner)
         if kernel is None:
-            log.debug("server %s: no kernel %s of its user", server, body.kernel_id)
+            log.debug("server %s: no kernel %s of its %s", server, body.kernel_id, owner.kind)
             return
         match body:
             case KernelLaunched():
@@ -277,17 +278,18 @@ class MessageHandlers:
                 _check_size(body)
                 self._request_state(kernel, body)
 
-    def _own_kernel(self, kernel_id: str, uid: int) -> KernelRecord | None:
+    def _own_kernel(self, kernel_id: str, owner: ProcessOwner) -> KernelRecord | None:
         kernel = self._node.kernels.get(kernel_id)
-        return kernel if kernel is not None and kernel.belongs_to(uid) else None
+        is_own = kernel is not None and self._node.belongs_to(kernel, owner)
+        return kernel if is_own else None
 
-    async def _register(self, server: str, uid: int, body: RegisterKernel) -> None:
+    async def _register(self, server: str, owner: ProcessOwner, body: RegisterKernel) -> None:
         try:
             _check_size(body)
-            environment = await self._lifecycle.register(server, uid, body)
-            answer = Registered(n=body.n, env=environment)
+            environment, token = await self._lifecycle.register(server, owner, body)
+            answer = Registered(n=body.n, env=environment, token=token)
         except GpuShareError as error:
-            log.warning("a kernel of user %d was not registered: %s", uid, error)
+            log.warning("a kernel of %s was not registered: %s", owner, error)
             answer = Registered(n=body.n, env={}, error=error_detail(error))
         self._node.ports.to_server(server, answer)
 
@@ -300,9 +302,9 @@ class MessageHandlers:
         self._cells.request_changed(kernel, body.refuses)
         self._node.wake()
 
-    def _preview(self, uid: int, body: StartPreviewRequest) -> StartPreviewed:
+    def _preview(self, owner: ProcessOwner, body: StartPreviewRequest) -> StartPreviewed:
         try:
-            return self._reconciler.start_preview.preview(body, uid)
+            return self._reconciler.start_preview.preview(body, owner)
         except DevicesBusy as error:
             detail = error_detail(Unavailable(f"the devices do not answer: {error}"))
             return StartPreviewed(n=body.n, error=detail)

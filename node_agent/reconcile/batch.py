@@ -28,6 +28,7 @@ from jupyter_gpushare.messages import LeaseBody, LogAcknowledged, LogChunk, stam
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
 from ..state.wall_clock import wall_ms
+from ..system.process_owner import UnixUser
 from ..system.processes import ProcessId, process_at
 from .command_run import CommandRun, command_dirs, remove_files
 from .command_start import Launcher, command_user, is_agent_user, spawn_launcher
@@ -248,7 +249,7 @@ class BatchRunner:
         """Note whose it is and how its processes are marked; returns its environment."""
         registration = kernel.registration
         registration.user, registration.name = lease.user, lease.name
-        registration.uid = os.geteuid() if user is None else user.pw_uid
+        registration.owner = UnixUser(os.geteuid() if user is None else user.pw_uid)
         kernel.process.launch = f"batch.{secrets.token_hex(8)}"
         pod = {"GPUSHARE_WORKLOAD": lease.workload, "GPUSHARE_POD": lease.pod}
         self._node.dirty = True

@@ -57,9 +57,11 @@ def command_user(user: str, config: AgentConfig) -> pwd.struct_passwd | None:
     scheduler may submit for any name, and must not become root on the nodes by that.
     """
     mode, is_root = config.run_commands, os.geteuid() == 0
+    if config.tenancy.no_commands:
+        raise PermissionError(config.tenancy.no_commands)
     if mode == "off":
         raise PermissionError("this node runs no commands (agent option --run-commands off)")
-    is_shared = mode == "users" or config.users == "all"
+    is_shared = mode == "users" or config.tenancy.is_shared
     if is_agent_user(user):
         if is_root and is_shared:
             raise PermissionError(f"this node runs no commands of user {user!r}")

@@ -9,7 +9,6 @@ over. What is left of its process tree is killed, and its lease is given back.
 from __future__ import annotations
 
 import asyncio
-import pwd
 import re
 import secrets
 from typing import Final
@@ -25,9 +24,10 @@ from jupyter_gpushare.messages import (
     RelaunchKernel,
 )
 
-from ..socket.kernel_tokens import KernelTokens
+from ..socket.kernel_tokens import token_store
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
+from ..system.process_owner import ProcessOwner
 from ..system.processes import MARKER, ProcessId, WatchedProcess, find_launched
 from .process_groups import ProcessGroups
 
@@ -38,9 +38,11 @@ STARTING_MS: Final = 60_000
 slow image).
 """
 MAX_KERNELS: Final = 512
-"""Of one user: registered kernels that are never launched must not fill the journal."""
+"""Of one user or pod: registered kernels that are never launched must not fill the journal."""
 HIDES, VISIBLE = "GPUSHARE_HIDES_GPUS", "CUDA_VISIBLE_DEVICES"
 KERNEL_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+LAUNCH: Final = re.compile(r"\.[0-9a-f]{1,64}")
+"""What follows the kernel's id in the marker of a launch."""
 
 
 class KernelLifecycle:
@@ -48,31 +50,31 @@ class KernelLifecycle:
 
     def __init__(self, node: NodeRuntime, process_groups: ProcessGroups) -> None:
         self._node, self._process_groups = node, process_groups
-        self._tokens = KernelTokens(
-            node.config.public_dir() / "tokens", shared=node.config.users == "all"
-        )
+        self._tokens = token_store(node.config)
         self._tasks = BackgroundTasks(log)
 
     # ---- registration and launch -----------------------------------------------------------------
 
-    async def register(self, server: str, uid: int, body: RegisterKernel) -> dict[str, str]:
-        """Register a kernel of this user that will be launched, or that runs already (`pid`).
-        Returns the environment for its process.
+    async def register(
+        self, server: str, owner: ProcessOwner, body: RegisterKernel
+    ) -> tuple[dict[str, str], str]:
+        """Register a kernel of this owner that will be launched, or that runs already (`pid`).
+        Returns the environment for its process, and its token if no file has it.
 
-        Raises InvalidInput, and NotAllowed when it belongs to another user.
+        Raises InvalidInput, and NotAllowed when it belongs to another owner.
         """
         if not KERNEL_ID.fullmatch(body.kernel_id):
             raise InvalidInput(
                 f"a kernel id must be letters, digits, '-', '_' or '.', got {body.kernel_id!r}",
                 field="kernel_id",
             )
-        kernel = self._claim(body.kernel_id, uid)
+        kernel = self._claim(body.kernel_id, owner)
         self._fill_in(kernel, server, body)
         if body.pid is not None:
-            self._tokens.recall(kernel)
+            await self._recall(kernel, body)
             self._adopt(kernel, body.pid)
             self._node.wake()
-            return {}
+            return {}, ""
         await self._end_older_launch(kernel)
         kernel.process.gone_at, kernel.process.starting = self._node.clock(), True
         return self._environment(kernel)
@@ -89,13 +91,9 @@ class KernelLifecycle:
 
     def _unix_name(self, kernel: KernelRecord) -> str:
         """Where the users of the machine are known by the names of their accounts."""
-        uid = kernel.registration.uid
-        if self._node.config.users != "all" or uid is None:
-            return ""
-        try:
-            return pwd.getpwuid(uid).pw_name
-        except KeyError:
-            return ""
+        owner = kernel.registration.owner
+        has_names = self._node.config.tenancy.has_unix_names
+        return owner.account_name if has_names and owner is not None else ""
 
     async def _end_older_launch(self, kernel: KernelRecord) -> None:
         """What an older launch left running would hold memory that is not its own now."""
@@ -103,40 +101,57 @@ class KernelLifecycle:
         if process.launch and not (process.main is not None and process.main.is_alive()):
             await self._end_group(kernel, timeout_s=1.0)
 
-    def _claim(self, kernel_id: str, uid: int) -> KernelRecord:
-        """The record of that kernel, which is this user's from now on. Another user's kernel, and
+    def _claim(self, kernel_id: str, owner: ProcessOwner) -> KernelRecord:
+        """The record of that kernel, which is this owner's from now on. Another owner's kernel, and
         a command, cannot be claimed.
         """
         known = self._node.kernels.get(kernel_id)
-        owner = known.registration.uid if known is not None else None
-        if owner is None:
-            owner = self._tokens.owner(kernel_id)
+        other = known.registration.owner if known is not None else None
+        if other is None:
+            other = self._tokens.owner(kernel_id)
         is_command = known is not None and known.lease is not None and not known.lease.kernel_id
-        if is_command or owner not in (None, uid):
+        if is_command or other not in (None, owner):
             raise NotAllowed(
-                f"kernel {kernel_id} belongs to another user of this node", field="kernel_id"
+                f"kernel {kernel_id} belongs to another {owner.kind} of this node",
+                field="kernel_id",
             )
-        if known is None and self._count(uid) >= MAX_KERNELS:
+        if known is None and self._count(owner) >= MAX_KERNELS:
             raise NotAllowed(
-                f"too many kernels: one user may have {MAX_KERNELS} on a node", field="kernel_id"
+                f"too many kernels: one {owner.kind} may have {MAX_KERNELS} on a node",
+                field="kernel_id",
             )
         kernel = self._node.open_kernel(kernel_id)
-        kernel.registration.uid = uid
+        kernel.registration.owner = owner
         return kernel
 
-    def _count(self, uid: int) -> int:
-        return sum(kernel.registration.uid == uid for kernel in self._node.kernels.values())
+    def _count(self, owner: ProcessOwner) -> int:
+        return sum(kernel.registration.owner == owner for kernel in self._node.kernels.values())
 
-    def _environment(self, kernel: KernelRecord) -> dict[str, str]:
-        path = self._tokens.make(kernel)
+    def _environment(self, kernel: KernelRecord) -> tuple[dict[str, str], str]:
+        issued = self._tokens.make(kernel)
         kernel.process.launch = f"{kernel.kernel_id}.{secrets.token_hex(6)}"
         self._process_groups.open(kernel)
-        return self._visible_gpus(kernel) | {
+        env = self._visible_gpus(kernel) | {
             "GPUSHARE_KERNEL_ID": kernel.kernel_id,
             "GPUSHARE_AGENT": str(self._node.config.socket_path()),
-            "GPUSHARE_TOKEN_FILE": str(path),
             MARKER: kernel.process.launch,
         }
+        if issued.path is not None:
+            env["GPUSHARE_TOKEN_FILE"] = str(issued.path)
+        return env, issued.token
+
+    async def _recall(self, kernel: KernelRecord, body: RegisterKernel) -> None:
+        """A kernel that runs already: its token and the marker of its launch. Its server knows both
+        when it made them while there was no agent.
+        """
+        registration, process = kernel.registration, kernel.process
+        self._tokens.recall(kernel)
+        registration.token = body.token_hash or registration.token
+        if body.launch and body.launch != process.launch:
+            if not LAUNCH.fullmatch(body.launch.removeprefix(kernel.kernel_id)):
+                raise InvalidInput(f"a launch cannot be marked {body.launch!r}", field="launch")
+            await self._end_older_launch(kernel)
+            process.launch = body.launch
 
     def _visible_gpus(self, kernel: KernelRecord) -> dict[str, str]:
         """Python kernels choose their GPUs when they have a share; others see those of the share
@@ -165,7 +180,7 @@ class KernelLifecycle:
 
     def _adopt(self, kernel: KernelRecord, pid: int) -> None:
         process = kernel.process
-        ident = find_launched(pid, process.launch, kernel.registration.uid)
+        ident = find_launched(pid, process.launch, kernel.registration.owner)
         process.starting = False
         if ident is None:
             process.gone_at = process.gone_at or self._node.clock()
@@ -322,13 +337,13 @@ class KernelLifecycle:
             await self._end(kernel, message)
 
     async def _kill_late(self, kernel: KernelRecord, main: ProcessId | None, wait_ms: int) -> None:
-        launch, cgroup, uid = (
+        launch, cgroup, owner = (
             kernel.process.launch,
             kernel.process.cgroup,
-            kernel.registration.uid,
+            kernel.registration.owner,
         )
         await self._wait_for_exit(main, wait_ms)
-        if not await self._process_groups.end(launch, main, cgroup, uid):
+        if not await self._process_groups.end(launch, main, cgroup, owner):
             log.error(
                 "kernel %s cannot be killed: its GPU memory stays in use",
                 kernel.kernel_id,
@@ -344,9 +359,9 @@ class KernelLifecycle:
             await asyncio.sleep(0.01)
 
     async def _end_group(self, kernel: KernelRecord, *, timeout_s: float = 5.0) -> bool:
-        process, uid = kernel.process, kernel.registration.uid
+        process, owner = kernel.process, kernel.registration.owner
         return await self._process_groups.end(
-            process.launch, process.main, process.cgroup, uid, timeout_s=timeout_s
+            process.launch, process.main, process.cgroup, owner, timeout_s=timeout_s
         )
 
     async def close(self) -> None:

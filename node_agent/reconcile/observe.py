@@ -129,5 +129,5 @@ def _processes(kernel: KernelRecord) -> KernelProcesses:
         kernel.process.launch,
         kernel.process.cgroup,
         guarantee_mib=kernel.lease.request_mib if kernel.lease is not None else 0,
-        uid=kernel.registration.uid,
+        owner=kernel.registration.owner,
     )

@@ -14,6 +14,7 @@ from jupyter_gpushare.aio import BackgroundTasks
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
 from ..system.cgroups import Cgroups
+from ..system.process_owner import ProcessOwner
 from ..system.processes import ProcessId, foreign_descendants, kill_tree, tree_of
 
 __all__ = ["ProcessGroups"]
@@ -44,11 +45,13 @@ class ProcessGroups:
         if not process.cgroup:
             return
         self._cgroups.join(process.cgroup, [ident.pid])
-        uid = kernel.registration.uid
-        self._tasks.spawn(self._gather(process.launch, ident, process.cgroup, uid))
+        owner = kernel.registration.owner
+        self._tasks.spawn(self._gather(process.launch, ident, process.cgroup, owner))
 
-    async def _gather(self, launch: str, ident: ProcessId, cgroup: str, uid: int | None) -> None:
-        tree = await asyncio.to_thread(tree_of, launch, ident, uid)
+    async def _gather(
+        self, launch: str, ident: ProcessId, cgroup: str, owner: ProcessOwner | None
+    ) -> None:
+        tree = await asyncio.to_thread(tree_of, launch, ident, owner)
         if ident in tree:  # else it is over already
             self._cgroups.join(cgroup, [one.pid for one in tree if one.is_alive()])
 
@@ -57,16 +60,16 @@ class ProcessGroups:
         launch: str,
         main: ProcessId | None,
         cgroup: str,
-        uid: int | None,
+        owner: ProcessOwner | None,
         *,
         timeout_s: float = 5.0,
     ) -> bool:
         """Kill all processes; True when none is left. A process that has changed its user is killed
         with the cgroup; without one it is left alone and logged.
         """
-        others = await asyncio.to_thread(foreign_descendants, launch, main, uid)
+        others = await asyncio.to_thread(foreign_descendants, launch, main, owner)
         inside = await asyncio.to_thread(self._cgroups.kill, cgroup, timeout_s)
-        ended = await kill_tree(launch, main, uid, timeout_s=timeout_s) and inside
+        ended = await kill_tree(launch, main, owner, timeout_s=timeout_s) and inside
         if left := sorted(one.pid for one in others if one.is_alive()):
             log.warning(
                 "launch %s: processes %s run as another user now and are left alone", launch, left

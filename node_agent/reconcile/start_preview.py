@@ -16,6 +16,7 @@ from ..policy.reclaim_steps import WaitStep
 from ..policy.snapshot import NodeSnapshot, Tenant
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime
+from ..system.process_owner import ProcessOwner
 from .decide import take_snapshot
 from .gpu_assigner import GpuAssigner
 from .observe import Observer
@@ -32,11 +33,11 @@ class StartPreview:
     def __init__(self, node: NodeRuntime, observer: Observer, assigner: GpuAssigner) -> None:
         self._node, self._observer, self._assigner = node, observer, assigner
 
-    def preview(self, body: StartPreviewRequest, uid: int) -> StartPreviewed:
-        """For a server of this unix user, who learns the names of their own notebooks only."""
+    def preview(self, body: StartPreviewRequest, owner: ProcessOwner) -> StartPreviewed:
+        """For a server of this owner, which learns the names of its own notebooks only."""
         node, now = self._node, self._node.clock()
         kernel = node.kernels.get(body.kernel_id)
-        if kernel is not None and not kernel.belongs_to(uid):
+        if kernel is not None and not self._node.belongs_to(kernel, owner):
             kernel = None
         request = self._placement(kernel, body)
         found = self._assigner.find(kernel, request, now)
@@ -47,7 +48,7 @@ class StartPreview:
         for victim in _victims(snapshot, request.id, now):
             record = node.kernels[victim.id]
             moves_to = found.moves.get(victim.id, ())
-            affected.append(self._affected(record, victim, moves_to, uid, now))
+            affected.append(self._affected(record, victim, moves_to, owner, now))
         gpus = [node.uuids[gpu] for gpu in found.gpus]
         return StartPreviewed(n=body.n, gpus=gpus, affected=affected)
 
@@ -90,13 +91,18 @@ class StartPreview:
         return replace(snapshot, tenants=tuple(tenants.values()))
 
     def _affected(
-        self, kernel: KernelRecord, victim: Tenant, moves_to: tuple[int, ...], uid: int, now: int
+        self,
+        kernel: KernelRecord,
+        victim: Tenant,
+        moves_to: tuple[int, ...],
+        owner: ProcessOwner,
+        now: int,
     ) -> AffectedNotebook:
         notice_ms = 0
         if victim.needs_notice():
             notice_ms = victim.notice_ms if victim.notice is None else max(0, victim.notice - now)
         text, mib = self._node.text, sum(victim.held.values())
-        name = text.affected_name(kernel, is_own=kernel.belongs_to(uid))
+        name = text.affected_name(kernel, is_own=self._node.belongs_to(kernel, owner))
         message = text.affected(name, mib, notice_ms / 1000, moves_to, is_saved=victim.suspendable)
         return AffectedNotebook(name=name, memory_mib=mib, notice_ms=notice_ms, message=message)
 

@@ -1,5 +1,5 @@
-"""Lines over a unix socket, with bounds on the memory that each user occupies in the agent: on the
-length of a line, and on all that a user's connections have sent without a line's end, or left
+"""Lines over a unix socket, with bounds on the memory that each user or pod occupies in the agent:
+on the length of a line, and on all that its connections have sent without a line's end, or left
 unread.
 """
 
@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from ..state.node import log
+from ..system.peers import Peer
+from ..system.process_owner import ProcessOwner
 
 __all__ = ["LineStream", "LineTooLong", "UserBudget", "UserBudgets"]
 
@@ -27,12 +28,12 @@ class LineTooLong(Exception):
 
 
 class UserBudget:
-    """Bytes of one user's connections, both ways. When they exceed the limit, the connection with
+    """Bytes of one owner's connections, both ways. When they exceed the limit, the connection with
     the most is closed.
     """
 
-    def __init__(self, uid: int, limit: int) -> None:
-        self._uid, self._limit = uid, limit
+    def __init__(self, owner: ProcessOwner, limit: int) -> None:
+        self._owner, self._limit = owner, limit
         self._total = 0
         self.streams: set[LineStream] = set()
 
@@ -50,9 +51,9 @@ class UserBudget:
         while self._total > self._limit and self.streams:
             largest = max(self.streams, key=lambda stream: stream.buffered)
             log.warning(
-                "user %d has more than %d MiB in unfinished or unread messages: the connection of "
+                "%s has more than %d MiB in unfinished or unread messages: the connection of "
                 "process %d is closed",
-                self._uid,
+                self._owner,
                 self._limit >> 20,
                 largest.pid,
             )
@@ -60,42 +61,46 @@ class UserBudget:
 
 
 class UserBudgets:
-    """One budget per user that is connected."""
+    """One budget per owner that is connected."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._budgets: dict[int, UserBudget] = {}
+        self._budgets: dict[ProcessOwner, UserBudget] = {}
 
     def open(self, stream: LineStream) -> UserBudget:
-        """A connection of its user."""
-        uid = stream.uid
-        budget = self._budgets.setdefault(uid, UserBudget(uid, self._limit))
+        """A connection of its owner."""
+        owner = stream.owner
+        budget = self._budgets.setdefault(owner, UserBudget(owner, self._limit))
         budget.streams.add(stream)
         return budget
 
     def close(self, stream: LineStream) -> None:
         """The connection is over."""
-        budget = self._budgets.get(stream.uid)
+        budget = self._budgets.get(stream.owner)
         if budget is not None:
             budget.streams.discard(stream)
             if not budget.streams:
-                del self._budgets[stream.uid]
+                del self._budgets[stream.owner]
 
-    def total(self, uid: int) -> int:
-        """Bytes of one user."""
-        budget = self._budgets.get(uid)
+    def total(self, owner: ProcessOwner) -> int:
+        """Bytes of one owner."""
+        budget = self._budgets.get(owner)
         return budget.total if budget is not None else 0
 
 
 class LineStream(asyncio.Protocol):
-    """One connection. `pid` and `uid` come from the operating system, not from the peer."""
+    """One connection. `peer` comes from the operating system, not from the other side."""
 
     def __init__(
-        self, budgets: UserBudgets, max_line: int, accepted: Callable[[LineStream], None]
+        self,
+        budgets: UserBudgets,
+        max_line: int,
+        accepted: Callable[[LineStream], None],
+        identify: Callable[[socket.socket], Peer],
     ) -> None:
         self.max_line = max_line
         """Longest line, in bytes with its end; changed once the peer's role is known."""
-        self._budgets, self._accepted = budgets, accepted
+        self._budgets, self._accepted, self._identify = budgets, accepted, identify
         self._partial = bytearray()
         self._lines: deque[bytes] = deque()
         self._waiting_bytes = 0
@@ -103,6 +108,16 @@ class LineStream(asyncio.Protocol):
         self._is_over = False
         self._changed = asyncio.Event()
         self._closed = asyncio.Event()
+
+    @property
+    def pid(self) -> int:
+        """The process of the peer."""
+        return self.peer.pid
+
+    @property
+    def owner(self) -> ProcessOwner:
+        """Whose process it is."""
+        return self.peer.owner
 
     @property
     def buffered(self) -> int:
@@ -114,10 +129,7 @@ class LineStream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        peer: socket.socket = transport.get_extra_info("socket")
-        size = struct.calcsize("3i")
-        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-        self.pid, self.uid, _ = struct.unpack("3i", credentials)
+        self.peer = self._identify(transport.get_extra_info("socket"))
         self._budget = self._budgets.open(self)
         self._accepted(self)
 

@@ -1,12 +1,13 @@
 """The unix socket for the kernels and Jupyter servers of this machine: one JSON object per line,
 the first one is a hello.
 
-Who may connect: the agent's own user (by the peer credentials of the socket), or every user of the
-machine, each of whom is known by those credentials and reaches their own kernels only. A kernel
-must also show the token it was launched with, and its process must belong to that kernel's process
-tree. No peer can block the event loop or fill the agent's memory: lines, connections, messages per
-second and buffered bytes of one user have limits, hellos have a deadline, and a peer that does not
-read is disconnected. `api.message_handlers` handles the messages.
+Who may connect: the agent's own user, every user of the machine, or every Kubernetes pod of this
+node (`system.tenancy`). Each is known by what the operating system says about the connection, and
+reaches its own kernels only. A kernel must also show the token it was launched with, and its
+process must belong to that kernel's process tree. No peer can block the event loop or fill the
+agent's memory: lines, connections, messages per second and buffered bytes of one user or pod have
+limits, hellos have a deadline, and a peer that does not read is disconnected.
+`api.message_handlers` handles the messages.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from jupyter_gpushare.messages import (
 )
 
 from ..state.node import log
+from ..system.process_owner import ProcessOwner
 from ..system.run_directory import prepare_public_directory
+from ..system.tenancy import Tenancy
 from .line_stream import LineStream, LineTooLong, UserBudgets
 
 __all__ = ["SocketConnection", "SocketListener", "SocketServer"]
@@ -50,11 +53,11 @@ MAX_LINE_BYTES: Final = {"kernel": 1 << 18, "server": 8 << 20}
 MAX_UNREAD_BYTES: Final = 8 << 20
 """What a peer may leave unread before it is disconnected."""
 MAX_USER_BYTES: Final = 32 << 20
-"""What all connections of one user may have in the agent's buffers."""
+"""What all connections of one user or pod may have in the agent's buffers."""
 MAX_LINES_PER_S: Final = 4096
-"""Of one user, before they are slowed down."""
+"""Of one user or pod, before they are slowed down."""
 MAX_CONNECTIONS: Final = 1024
-"""Of one user, when there are others."""
+"""Of one user or pod, when there are others."""
 LINES_PER_TURN: Final = 256
 """Lines handled before others have their turn."""
 
@@ -65,17 +68,17 @@ class SocketListener(Protocol):
     def greet_kernel(self, hello: KernelHello, connection: SocketConnection) -> str | None: ...
     def greet_server(self, hello: ServerHello, connection: SocketConnection) -> str | None: ...
     def from_kernel(self, kernel_id: str, body: FromKernel) -> None: ...
-    def from_server(self, server: str, uid: int, body: FromServer) -> None: ...
+    def from_server(self, server: str, owner: ProcessOwner, body: FromServer) -> None: ...
     def lost_kernel(self, kernel_id: str, connection: SocketConnection) -> None: ...
     def lost_server(self, server: str, connection: SocketConnection) -> None: ...
 
 
 class SocketConnection:
-    """One connection. `pid` and `uid` come from the operating system, not from the peer."""
+    """One connection. `pid` and `owner` come from the operating system, not from the peer."""
 
     def __init__(self, stream: LineStream) -> None:
         self._stream = stream
-        self.pid, self.uid = stream.pid, stream.uid
+        self.pid, self.owner = stream.pid, stream.owner
 
     def send(self, body: ToKernel | ToServer) -> bool:
         """Send a message; False when the peer is gone. Never blocks."""
@@ -90,11 +93,11 @@ class SocketServer:
     """Accepts connections and reads from them. `kernels` and `servers`: those that are open."""
 
     def __init__(
-        self, path: Path, listener: Callable[[], SocketListener], *, for_all: bool = False
+        self, path: Path, listener: Callable[[], SocketListener], tenancy: Tenancy
     ) -> None:
-        self._path, self._listener, self._for_all = path, listener, for_all
-        self._counts: Counter[int] = Counter()
-        self._rates: dict[int, _RateLimit] = {}
+        self._path, self._listener, self._tenancy = path, listener, tenancy
+        self._counts: Counter[ProcessOwner] = Counter()
+        self._rates: dict[ProcessOwner, _RateLimit] = {}
         self.budgets = UserBudgets(MAX_USER_BYTES)
         self._server: asyncio.Server | None = None
         self._tasks = BackgroundTasks(log)
@@ -113,15 +116,18 @@ class SocketServer:
                 f"a unix socket path has at most {MAX_PATH_BYTES} bytes; choose a shorter one",
                 field=str(self._path),
             )
-        if self._for_all:
+        if self._tenancy.is_shared:
             prepare_public_directory(self._path.parent)
         else:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._remove_stale_socket()
-        before = os.umask(0o111 if self._for_all else 0o177)
+        before = os.umask(0o111 if self._tenancy.is_shared else 0o177)
         try:
             self._server = await asyncio.get_running_loop().create_unix_server(
-                lambda: LineStream(self.budgets, MAX_HELLO_BYTES, self._accepted), self._path
+                lambda: LineStream(
+                    self.budgets, MAX_HELLO_BYTES, self._accepted, self._tenancy.identify
+                ),
+                self._path,
             )
         finally:
             os.umask(before)
@@ -175,25 +181,25 @@ class SocketServer:
             await stream.wait_closed()
 
     def _is_allowed(self, stream: LineStream) -> bool:
-        pid, uid = stream.pid, stream.uid
-        if uid != os.getuid() and not self._for_all:
-            log.warning("process %d of user %d may not connect to this agent", pid, uid)
+        pid, owner = stream.pid, stream.owner
+        if stream.peer.problem:
+            log.warning("process %d of %s is refused: %s", pid, owner, stream.peer.problem)
             return False
-        if self._for_all and self._counts[uid] >= MAX_CONNECTIONS:
-            log.warning("process %d: user %d has %d connections", pid, uid, MAX_CONNECTIONS)
+        if self._tenancy.is_shared and self._counts[owner] >= MAX_CONNECTIONS:
+            log.warning("process %d: %s has %d connections", pid, owner, MAX_CONNECTIONS)
             return False
         return True
 
     async def _counted(self, stream: LineStream) -> None:
-        uid = stream.uid
-        self._counts[uid] += 1
+        owner = stream.owner
+        self._counts[owner] += 1
         try:
             await self._authenticate(stream)
         finally:
-            self._counts[uid] -= 1
-            if not self._counts[uid]:
-                del self._counts[uid]
-                self._rates.pop(uid, None)
+            self._counts[owner] -= 1
+            if not self._counts[owner]:
+                del self._counts[owner]
+                self._rates.pop(owner, None)
 
     async def _authenticate(self, stream: LineStream) -> None:
         async with asyncio.timeout(HELLO_TIMEOUT_S):
@@ -206,7 +212,7 @@ class SocketServer:
         if isinstance(hello, KernelHello):
             await self._serve_kernel(stream, hello)
         else:
-            key = _server_key(hello.server, stream.uid)
+            key = self._server_key(hello.server, stream.owner)
             await self._serve_server(stream, structs.replace(hello, server=key))
 
     async def _serve_kernel(self, stream: LineStream, hello: KernelHello) -> None:
@@ -236,18 +242,22 @@ class SocketServer:
         stream.max_line = MAX_LINE_BYTES["server"]
         try:
             await self._read(
-                stream, FromServer, lambda body: listener.from_server(name, stream.uid, body)
+                stream, FromServer, lambda body: listener.from_server(name, stream.owner, body)
             )
         finally:
             if self.servers.get(name) is connection:
                 del self.servers[name]
             listener.lost_server(name, connection)
 
+    def _server_key(self, server: str, owner: ProcessOwner) -> str:
+        """A server chooses its name itself: the same name of another owner is another server."""
+        return server if owner == self._tenancy.default_owner() else f"{owner.key}:{server}"
+
     async def _read(self, stream: LineStream, kind: Any, handle: Callable[[Any], None]) -> None:
         """Handle all lines. An unreadable line is logged and skipped: a newer peer may have more
         kinds of messages.
         """
-        rate, loop = self._rates.setdefault(stream.uid, _RateLimit()), asyncio.get_running_loop()
+        rate, loop = self._rates.setdefault(stream.owner, _RateLimit()), asyncio.get_running_loop()
         count = 0
         while data := await stream.readline():
             try:
@@ -261,7 +271,7 @@ class SocketServer:
 
 
 class _RateLimit:
-    """Lines of one user, over all connections."""
+    """Lines of one user or pod, over all connections."""
 
     def __init__(self) -> None:
         self._count, self._since = 0, 0.0
@@ -272,8 +282,3 @@ class _RateLimit:
             self._count, self._since = 0, now
         self._count += lines
         return 0.1 if self._count >= MAX_LINES_PER_S else 0.0
-
-
-def _server_key(server: str, uid: int) -> str:
-    """A server chooses its name itself: the same name of another user is another server."""
-    return server if uid == os.getuid() else f"{uid}:{server}"

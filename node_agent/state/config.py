@@ -8,10 +8,9 @@ from typing import Literal, Protocol
 
 from jupyter_gpushare.messages import FromAgent, ToKernel, ToServer
 
-__all__ = ["AgentConfig", "AgentPorts"]
+from ..system.tenancy import Tenancy, UserScope, tenancy_of
 
-PUBLIC_DIR = Path("/run/gpushare")
-"""Where the socket is when all users of the machine are served."""
+__all__ = ["AgentConfig", "AgentPorts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +38,29 @@ class AgentConfig:
     """Longest output of one command that is kept until the scheduler has stored it."""
     user_logs_mib: int = 256
     """The same for all commands of one user together."""
-    users: Literal["own", "all"] = "own"
-    """Whose kernels and Jupyter servers are served: those of the agent's own user, or of every unix
-    user of the machine (needs root).
+    users: UserScope = "own"
+    """Whose kernels and Jupyter servers are served: those of the agent's own user, of every unix
+    user of the machine, or of every Kubernetes pod of this node (both need root).
     """
     run_commands: Literal["own", "users", "off"] = "own"
     """Which commands (batch work) run here: those of the agent's own user, those of every user as
     that unix user (needs root), or none.
     """
 
+    @property
+    def tenancy(self) -> Tenancy:
+        """How those that are served differ."""
+        return tenancy_of(self.users)
+
     def socket_path(self) -> Path:
         """Where kernels and servers connect."""
-        return self.socket or (PUBLIC_DIR if self.users == "all" else self.state_dir) / "agent.sock"
+        return self.socket or self.tenancy.socket_dir(self.state_dir) / "agent.sock"
 
     def public_dir(self) -> Path:
-        """The folder for files that kernels and servers read: beside the socket when all users are
-        served, because the state directory is closed to them.
+        """The folder for files that kernels open: not the state directory when other users are
+        served, because it is closed to them.
         """
-        return self.socket_path().parent if self.users == "all" else self.state_dir
+        return self.tenancy.files_dir(self.state_dir, self.socket_path().parent)
 
 
 class AgentPorts(Protocol):

@@ -25,6 +25,7 @@ from jupyter_gpushare.messages import (
     encode,
 )
 
+from ..system.process_owner import ProcessOwner, UnixUser, owner_from_key
 from ..system.processes import ProcessId
 from .assignment import GpuAssignment
 from .kernel_process import Registration
@@ -43,7 +44,10 @@ class _JournalKernel(Struct, kw_only=True):
     wants_gpu: bool = False
     """Only in files of version 0.1.0: since then it is part of `request_state`."""
     registered: bool = False
+    owner: str = ""
+    """Its key; "": not registered yet."""
     uid: int | None = None
+    """Only in files of version 0.1.0: the unix user that owns it."""
     server: str = ""
     token: str = ""
     launch: str = ""
@@ -70,6 +74,12 @@ class _JournalKernel(Struct, kw_only=True):
         if self.pid is None or self.start is None:
             return None
         return ProcessId(self.pid, self.start)
+
+    def process_owner(self) -> ProcessOwner | None:
+        """Whose it is."""
+        if self.owner:
+            return owner_from_key(self.owner)
+        return None if self.uid is None else UnixUser(self.uid)
 
 
 class _JournalFile(Struct, kw_only=True):
@@ -142,7 +152,7 @@ def _entry(kernel: KernelRecord) -> _JournalKernel:
         user=registration.user,
         language=registration.language,
         registered=registration.registered,
-        uid=registration.uid,
+        owner=registration.owner.key if registration.owner is not None else "",
         server=registration.server,
         token=registration.token,
         launch=process.launch,
@@ -173,7 +183,7 @@ def _restored(node: NodeRuntime, entry: _JournalKernel) -> KernelRecord:
         user=entry.user,
         language=entry.language,
         registered=entry.registered,
-        uid=entry.uid,
+        owner=entry.process_owner(),
         server=entry.server,
         token=entry.token,
     )

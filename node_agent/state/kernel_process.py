@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..system.process_owner import ProcessOwner
 from ..system.processes import ProcessId, WatchedProcess
 
 __all__ = ["KernelProcess", "Registration"]
@@ -19,8 +20,8 @@ class Registration:
     user: str = ""
     language: str = "python"
     registered: bool = False
-    uid: int | None = None
-    """The unix user whose Jupyter server registered it; None: not registered yet."""
+    owner: ProcessOwner | None = None
+    """Whose Jupyter server registered it, or whose command it is; None: not registered yet."""
     server: str = ""
     scheduler_user: str = ""
     """The user of the kernel's leases at the scheduler; "": it had none yet."""

@@ -6,7 +6,6 @@ monotonic ms; only events carry wall-clock stamps, because people read them.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 
 from jupyter_gpushare.messages import KernelRequestState, LeaseBody, Share
@@ -101,11 +100,6 @@ class KernelRecord:
         if self.request_state is None:
             return False
         return self.request_state.pending or self.request_state.request != Share()
-
-    def belongs_to(self, uid: int) -> bool:
-        """Whether it is this unix user's; an unregistered kernel is the agent's own."""
-        owner = self.registration.uid
-        return uid == (os.getuid() if owner is None else owner)
 
     def is_stranded(self) -> bool:
         """Whether it has to move to other GPUs and its memory cannot: saving it would only delay

@@ -28,6 +28,7 @@ from jupyter_gpushare.messages import (
 from jupyter_gpushare.simnode import now_ms
 
 from ..devices.base.protocols import Devices
+from ..system.process_owner import ProcessOwner
 from .config import AgentConfig, AgentPorts
 from .draining import Draining
 from .event_text import EventText
@@ -96,6 +97,10 @@ class NodeRuntime:
             self.dirty = True
         return found
 
+    def belongs_to(self, kernel: KernelRecord, owner: ProcessOwner) -> bool:
+        """Whether it is this owner's kernel."""
+        return owner == (kernel.registration.owner or self.config.tenancy.default_owner())
+
     def kernel_of(self, lease: str) -> KernelRecord | None:
         """The kernel or command that has this lease."""
         for kernel in self.kernels.values():
@@ -159,7 +164,7 @@ class NodeRuntime:
 
     def owner(self, kernel: KernelRecord) -> KernelOwner:
         """Whose kernel it is, for the scheduler."""
-        return kernel_owner(kernel, unix_names=self.config.users == "all")
+        return kernel_owner(kernel, unix_names=self.config.tenancy.has_unix_names)
 
     # ---- events ----------------------------------------------------------------------------------
 

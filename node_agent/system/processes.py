@@ -4,7 +4,7 @@ start time) and signalled by a pidfd, never by a pid alone.
 Jupyter signals only the kernel's process group; children that called `setsid`, and workers that
 outlive their parent, would keep GPU memory. The process tree of a kernel is therefore: its main
 process, all descendants, and every process that carries the marker of this launch in its
-environment; of these, the processes of the kernel's user. Nothing else is ever signalled.
+environment; of these, the processes of the kernel's owner. Nothing else is ever signalled.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from jupyter_gpushare.simnode import start_of
+
+from .process_owner import ProcessOwner, agent_user
 
 __all__ = [
     "MARKER",
@@ -70,22 +72,23 @@ def process_at(pid: int) -> ProcessId | None:
     return None if start is None else ProcessId(pid, start)
 
 
-def find_launched(pid: int, launch: str, uid: int | None = None) -> ProcessId | None:
+def find_launched(pid: int, launch: str, owner: ProcessOwner | None = None) -> ProcessId | None:
     """The process that its server reported as `pid`: the one with this pid here if it carries the
     marker of the launch (or there is no marker), otherwise the marked one with this pid in its own
     pid namespace, as for a server in a container.
 
-    Finds only processes of the user `uid` (None: the agent's), whatever pid was reported.
+    Finds only processes of this owner (None: the agent's user), whatever pid was reported.
     """
-    found = _find_launched(pid, launch, uid)
-    return found if found is not None and is_owned_by(found, uid) else None
+    owner = owner or agent_user()
+    found = _find_launched(pid, launch, owner)
+    return found if found is not None and is_owned_by(found, owner) else None
 
 
-def _find_launched(pid: int, launch: str, uid: int | None) -> ProcessId | None:
+def _find_launched(pid: int, launch: str, owner: ProcessOwner) -> ProcessId | None:
     marker = _marker(launch)
     if not launch or _carries(pid, marker):
         return process_at(pid)
-    in_namespaces = [pid_here for pid_here in _pids() if _is_launched(pid_here, pid, marker, uid)]
+    in_namespaces = [pid_here for pid_here in _pids() if _is_launched(pid_here, pid, marker, owner)]
     if len(in_namespaces) == 1:
         return process_at(in_namespaces[0])
     if not in_namespaces and _is_young_and_unmarked(pid):
@@ -93,27 +96,15 @@ def _find_launched(pid: int, launch: str, uid: int | None) -> ProcessId | None:
     return None
 
 
-def _is_launched(pid: int, pid_in_namespace: int, marker: bytes, uid: int | None) -> bool:
+def _is_launched(pid: int, pid_in_namespace: int, marker: bytes, owner: ProcessOwner) -> bool:
     """Whether this process carries the marker, and has this pid in its own namespace."""
     is_same = _namespace_pids(pid)[-1:] == [pid_in_namespace]
-    return is_same and _carries(pid, marker) and _has_uid(pid, uid)
+    return is_same and _carries(pid, marker) and owner.owns(pid)
 
 
-def is_owned_by(process: ProcessId, uid: int | None = None) -> bool:
-    """Whether this process runs and belongs to the user (None: the agent's)."""
-    return _has_uid(process.pid, uid) and process.is_alive()
-
-
-def _has_uid(pid: int, uid: int | None) -> bool:
-    """By the rule of kill(2): real or saved user id. Not by the owner of its directory in /proc,
-    which is root for every process that cannot be dumped, nor by the effective user id alone: a
-    setuid program still belongs to its caller. After `sudo`, all three are root.
-    """
-    for line in _status(pid):
-        if line.startswith("Uid:"):
-            real, _effective, saved, _filesystem = line.split()[1:]
-            return str(os.getuid() if uid is None else uid) in (real, saved)
-    return False
+def is_owned_by(process: ProcessId, owner: ProcessOwner | None = None) -> bool:
+    """Whether this process runs and belongs to this owner (None: the agent's user)."""
+    return (owner or agent_user()).owns(process.pid) and process.is_alive()
 
 
 def _is_young_and_unmarked(pid: int) -> bool:
@@ -171,30 +162,35 @@ def _carries(pid: int, marker: bytes) -> bool:
         return False
 
 
-def tree_of(launch: str, main: ProcessId | None, uid: int | None = None) -> set[ProcessId]:
-    """All living processes of a launch that belong to the user (None: the agent's): descendants of
-    its main process, and marked ones (without a launch: only descendants). Never the caller.
+def tree_of(
+    launch: str, main: ProcessId | None, owner: ProcessOwner | None = None
+) -> set[ProcessId]:
+    """All living processes of a launch that belong to this owner (None: the agent's user):
+    descendants of its main process, and marked ones (without a launch: only descendants). Never
+    the caller.
     """
-    return {process for process in _descendants(launch, main, uid) if is_owned_by(process, uid)}
+    owner = owner or agent_user()
+    return {process for process in _descendants(launch, main, owner) if is_owned_by(process, owner)}
 
 
 def foreign_descendants(
-    launch: str, main: ProcessId | None, uid: int | None = None
+    launch: str, main: ProcessId | None, owner: ProcessOwner | None = None
 ) -> set[ProcessId]:
     """Descendants that run as another user by now (`sudo`): reported, but never signalled."""
+    owner = owner or agent_user()
     found = set()
-    for process in _descendants(launch, main, uid):
-        if process.is_alive() and not _has_uid(process.pid, uid):
+    for process in _descendants(launch, main, owner):
+        if process.is_alive() and not owner.owns(process.pid):
             found.add(process)
     return found
 
 
-def _descendants(launch: str, main: ProcessId | None, uid: int | None) -> set[ProcessId]:
-    """Marked processes of the user, and all their descendants, also those of other users."""
+def _descendants(launch: str, main: ProcessId | None, owner: ProcessOwner) -> set[ProcessId]:
+    """Marked processes of the owner, and all their descendants, also those of others."""
     pids, own_pid = _pids(), os.getpid()
     members = set()
     for pid in pids:
-        if launch and _carries(pid, _marker(launch)) and _has_uid(pid, uid):
+        if launch and _carries(pid, _marker(launch)) and owner.owns(pid):
             members.add(pid)
     if main is not None and main.is_alive():
         members.add(main.pid)
@@ -208,39 +204,35 @@ def _descendants(launch: str, main: ProcessId | None, uid: int | None) -> set[Pr
 
 
 def is_kernel_process(
-    pid: int, uid: int, launch: str, main: ProcessId | None, owner: int | None = None
+    pid: int, launch: str, main: ProcessId | None, owner: ProcessOwner | None = None
 ) -> bool:
-    """Whether a peer of the socket is part of this kernel: a process of its owner (None: the
-    agent's user) in the kernel's process tree.
-    """
-    if uid != (os.getuid() if owner is None else owner):
-        return False
+    """Whether a process of this owner (None: the agent's user) is in the kernel's process tree."""
+    owner = owner or agent_user()
     if main is not None and pid == main.pid:
         return main.is_alive()
-    if launch and _carries(pid, _marker(launch)) and _has_uid(pid, owner):
+    if launch and _carries(pid, _marker(launch)) and owner.owns(pid):
         return True
     return any(member.pid == pid for member in tree_of(launch, main, owner))
 
 
-def is_proxy_process(pid: int, uid: int, kernel_id: str, owner: int | None = None) -> bool:
-    """Whether a peer of the socket is a proxy of this kernel: a process of its owner (None: the
-    agent's user) that was started for it.
+def is_proxy_process(pid: int, kernel_id: str, owner: ProcessOwner | None = None) -> bool:
+    """Whether a process of this owner (None: the agent's user) was started as the proxy of a
+    kernel.
     """
-    if uid != (os.getuid() if owner is None else owner):
-        return False
-    return _carries(pid, f"{PROXY_MARKER}={kernel_id}".encode()) and _has_uid(pid, owner)
+    is_marked = _carries(pid, f"{PROXY_MARKER}={kernel_id}".encode())
+    return is_marked and (owner or agent_user()).owns(pid)
 
 
-def kill_process(process: ProcessId, uid: int | None = None) -> None:
-    """SIGKILL to this process of the user (None: the agent's). The pidfd is opened first and
-    checked afterwards, so that neither a reused pid nor a process of another user is hit.
+def kill_process(process: ProcessId, owner: ProcessOwner | None = None) -> None:
+    """SIGKILL to this process of its owner (None: the agent's user). The pidfd is opened first and
+    checked afterwards, so that neither a reused pid nor a process of another owner is hit.
     """
     try:
         fd = os.pidfd_open(process.pid)
     except OSError:
         return
     try:
-        if is_owned_by(process, uid):
+        if is_owned_by(process, owner):
             signal.pidfd_send_signal(fd, signal.SIGKILL)
     except OSError:
         pass
@@ -249,23 +241,27 @@ def kill_process(process: ProcessId, uid: int | None = None) -> None:
 
 
 async def kill_tree(
-    launch: str, main: ProcessId | None, uid: int | None = None, *, timeout_s: float = 5.0
+    launch: str,
+    main: ProcessId | None,
+    owner: ProcessOwner | None = None,
+    *,
+    timeout_s: float = 5.0,
 ) -> bool:
-    """Kill all processes of a kernel that belong to the user (None: the agent's); True when none is
-    left. Repeats for processes that were forked meanwhile.
+    """Kill all processes of a kernel that belong to its owner (None: the agent's user); True when
+    none is left. Repeats for processes that were forked meanwhile.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     for _ in range(KILL_ROUNDS):
-        tree = await asyncio.to_thread(tree_of, launch, main, uid)
+        tree = await asyncio.to_thread(tree_of, launch, main, owner)
         if not tree:
             return True
         for process in tree:
-            kill_process(process, uid)
+            kill_process(process, owner)
         await _until_ended(tree, deadline)
         if loop.time() >= deadline:
             break
-    return not await asyncio.to_thread(tree_of, launch, main, uid)
+    return not await asyncio.to_thread(tree_of, launch, main, owner)
 
 
 async def _until_ended(processes: set[ProcessId], deadline: float) -> None:

@@ -266,7 +266,7 @@ class World:
         shutil.rmtree(self.state_dir, ignore_errors=True)
 
     async def start_agent(self) -> None:
-        public = self.config.public_dir() if self.config.users == "all" else None
+        public = self.config.public_dir() if self.config.tenancy.is_shared else None
         self.devices = SimulatedVendor().find(
             DiscoveryRequest(
                 "n0",

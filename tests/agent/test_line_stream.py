@@ -9,6 +9,7 @@ import logging
 import pytest
 
 from node_agent.socket import socket_server
+from node_agent.system.process_owner import UnixUser
 from tests.agent.shared_machine import Box, People, as_root, people
 from tests.agent.simulated_node import World, knocking, play
 
@@ -66,14 +67,16 @@ def test_unfinished_lines_of_one_user_are_bounded_and_others_go_on(
                 writer.write(b"x" * (5 * MIB))
                 for _ in range(40):
                     await asyncio.sleep(0.01)
-                    most = max(most, budgets.total(people.bob.pw_uid))
+                    most = max(most, budgets.total(UnixUser(people.bob.pw_uid)))
             assert 20 * MIB < most <= socket_server.MAX_USER_BYTES
             assert "the connection of process" in caplog.text
             assert (await a.run("result = 1", timeout=5))["result"] == 1
-            assert budgets.total(people.alice.pw_uid) < MIB
+            assert budgets.total(UnixUser(people.alice.pw_uid)) < MIB
             for writer in writers:
                 writer.transport.abort()
-            await box.until(lambda: budgets.total(people.bob.pw_uid) < MIB, "all is freed")
+            await box.until(
+                lambda: budgets.total(UnixUser(people.bob.pw_uid)) < MIB, "all is freed"
+            )
 
     play(story())
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from jupyter_gpushare.messages import CommandRequest, LeaseBody, Share
+from node_agent.system.process_owner import UnixUser
 from node_agent.system.processes import (
     ProcessId,
     foreign_descendants,
@@ -51,7 +52,7 @@ def test_her_command_ends_with_all_that_it_started(people: People):
                 lambda: len(commands_of(box)) == 3, "the command runs, with both that it started"
             )
             tree = commands_of(box)
-            assert box.record("w").registration.uid == people.alice.pw_uid
+            assert box.record("w").registration.owner == UnixUser(people.alice.pw_uid)
             box.agent.lifecycle.end_processes(box.record("w"))
             await box.until(
                 lambda: not any(one.is_alive() for one in tree), "nothing is left of it"
@@ -64,7 +65,9 @@ def test_her_command_ends_with_all_that_it_started(people: People):
         kernel = box.record("w")
         sleepers = {
             one
-            for one in tree_of(kernel.process.launch, kernel.process.main, kernel.registration.uid)
+            for one in tree_of(
+                kernel.process.launch, kernel.process.main, kernel.registration.owner
+            )
             if "sleep" in Path(f"/proc/{one.pid}/comm").read_text()
         }
         return sleepers | {kernel.process.main} if kernel.process.main else set()
@@ -94,14 +97,14 @@ def test_who_became_another_user_is_left_alone(people: People):
         text=True,
     ) as process:
         roots = process_at(int(process.stdout.readline()))
-        main, uid = process_at(process.pid), people.alice.pw_uid
+        main, alice = process_at(process.pid), UnixUser(people.alice.pw_uid)
         try:
-            assert tree_of("a.1", main, uid) == {main}
-            assert foreign_descendants("a.1", main, uid) == {roots}
-            assert tree_of("a.1", main, people.bob.pw_uid) == set()
-            assert asyncio.run(kill_tree("a.1", main, people.bob.pw_uid))
+            assert tree_of("a.1", main, alice) == {main}
+            assert foreign_descendants("a.1", main, alice) == {roots}
+            assert tree_of("a.1", main, UnixUser(people.bob.pw_uid)) == set()
+            assert asyncio.run(kill_tree("a.1", main, UnixUser(people.bob.pw_uid)))
             assert main.is_alive()
-            assert asyncio.run(kill_tree("a.1", main, uid))
+            assert asyncio.run(kill_tree("a.1", main, alice))
             assert (main.is_alive(), roots.is_alive()) == (False, True)
         finally:
             os.kill(roots.pid, 9)

@@ -31,6 +31,7 @@ from jupyter_gpushare.messages import (
     Share,
 )
 from node_agent.socket import socket_server
+from node_agent.system.process_owner import UnixUser
 from node_agent.system.run_directory import prepare_public_directory
 from tests.agent.shared_machine import Box, People, as_root, people
 from tests.agent.simulated_node import GIB, FakeServer, acting_as, knocking, play
@@ -103,7 +104,7 @@ def test_each_hears_of_their_own_and_acts_on_their_own(people: People):
                 "what was said before has been heard by now"
             )
             assert (await a.run("result = 1"))["result"] == 1
-            assert box.record("a").registration.uid == people.alice.pw_uid
+            assert box.record("a").registration.owner == UnixUser(people.alice.pw_uid)
             assert box.record("a").request_state.refuses == ""
             assert set(box.his.reported) == {"b", "b2"}
 
@@ -264,9 +265,9 @@ def test_an_agent_that_comes_back_knows_whose_each_kernel_is(people: People, jou
                 await box.attached(kernel)
             assert (await a.run("result = bufs[0].sum() / bufs[0].nbytes"))["result"] == 3
             assert (await b.run("bufs.append(simgpu.alloc('30GiB')); result = 1"))["result"] == 1
-            assert [box.record(kernel).registration.uid for kernel in ("a", "b")] == [
-                people.alice.pw_uid,
-                people.bob.pw_uid,
+            assert [box.record(kernel).registration.owner for kernel in ("a", "b")] == [
+                UnixUser(people.alice.pw_uid),
+                UnixUser(people.bob.pw_uid),
             ]
 
     play(story())

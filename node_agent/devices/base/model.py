@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ...system.process_owner import ProcessOwner
+
 __all__ = [
     "TIERS",
     "Capabilities",
@@ -98,15 +100,15 @@ class NodeReading:
 @dataclass(frozen=True, slots=True)
 class KernelProcesses:
     """Identifies the processes of a kernel: `main` is (pid, start time), `launch` the marker in
-    their environment, `leaf` the path of their cgroup (v2; "": none), `uid` their unix user (None:
-    the agent's). `guarantee_mib`: guaranteed memory per device, for limits of the driver.
+    their environment, `leaf` the path of their cgroup (v2; "": none), `owner` whose they are (None:
+    the agent's user). `guarantee_mib`: guaranteed memory per device, for limits of the driver.
     """
 
     main: tuple[int, int] | None = None
     launch: str = ""
     leaf: str = ""
     guarantee_mib: int = 0
-    uid: int | None = None
+    owner: ProcessOwner | None = None
 
 
 @dataclass(frozen=True, slots=True)

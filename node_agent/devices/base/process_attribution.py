@@ -82,7 +82,7 @@ class ProcessAttribution:
         if kernel is None:
             return []
         main = ProcessId(*kernel.main) if kernel.main else None
-        return sorted(tree_of(kernel.launch, main, kernel.uid), key=lambda process: process.pid)
+        return sorted(tree_of(kernel.launch, main, kernel.owner), key=lambda process: process.pid)
 
     @staticmethod
     def _find(pid: int, start: int, kernels: Mapping[str, KernelProcesses]) -> str:
@@ -98,10 +98,10 @@ class ProcessAttribution:
 
 
 def _by_marker(marker: str, process: ProcessId, kernels: Mapping[str, KernelProcesses]) -> str:
-    """The kernel whose launch has this marker, for processes of its user only."""
+    """The kernel whose launch has this marker, for processes of its owner only."""
     for name, kernel in kernels.items():
         if kernel.launch and kernel.launch == marker:
-            return name if is_owned_by(process, kernel.uid) else FOREIGN
+            return name if is_owned_by(process, kernel.owner) else FOREIGN
     return FOREIGN
 
 

@@ -188,7 +188,8 @@ class Devices(
 class DiscoveryRequest(NamedTuple):
     """Where and for which node devices are searched. `public`: directory that the kernels of all
     users can reach; None: the agent serves one user. `simulate`: GPUs to simulate (`A100:2`), of
-    `gpu_memory` each, copied at `copy_gib_s`.
+    `gpu_memory` each, copied at `copy_gib_s`. `no_cgroups`: why kernels get no cgroups of their
+    own; "": they do where that is possible.
     """
 
     node: str
@@ -197,6 +198,7 @@ class DiscoveryRequest(NamedTuple):
     simulate: str = ""
     gpu_memory: str | None = None
     copy_gib_s: float = 100.0
+    no_cgroups: str = ""
 
 
 class Vendor(Protocol):

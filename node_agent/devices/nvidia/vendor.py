@@ -6,6 +6,7 @@ import logging
 
 from jupyter_gpushare.core.model.errors import Unavailable
 
+from ...system.cgroups import Cgroups
 from ..base.protocols import DiscoveryRequest
 from .nvidia_devices import NvidiaDevices
 from .nvml import Nvml
@@ -26,7 +27,8 @@ class NvidiaVendor:
             nvml.close()
             found = "; ".join(nvml.notes) or "the NVIDIA driver runs, but finds no GPU"
             raise Unavailable(f"there is no GPU to share on this machine: {found}")
-        devices = NvidiaDevices(nvml, request.state_dir)
+        cgroups = Cgroups(None, request.no_cgroups) if request.no_cgroups else None
+        devices = NvidiaDevices(nvml, request.state_dir, cgroups=cgroups)
         if problem := devices.attribution_problem():
             devices.close()
             raise Unavailable(
