@@ -7,6 +7,7 @@ import os
 import pytest
 
 from jupyter_gpushare.messages import Share, StartPreviewed, StartPreviewRequest
+from node_agent.system.process_owner import UnixUser
 from tests.agent.simulated_node import GIB, World, play
 
 pytestmark = pytest.mark.slow
@@ -92,7 +93,7 @@ def test_notebooks_of_other_users_are_not_named():
     async def story():
         async with World() as world:
             await two_borrowers(world)
-            world.record("a").registration.uid = os.getuid() + 1
+            world.record("a").registration.owner = UnixUser(os.getuid() + 1)
             (one,) = (await preview(world, 1)).affected
             assert one.name == "a notebook of project vision"
             assert one.message.startswith("A notebook of project vision is idle: ")
