@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GpuError",
+    "cancel",
     "history",
     "nodes",
     "on_notice",
@@ -84,6 +85,16 @@ def request(
     )
     reply = request_share(body, wait=wait)
     return status() if wait else kernel_in(current(), reply)
+
+
+def cancel() -> Json:
+    """Cancel the pending request: a change of the share, which stays as it is, or else the first
+    request. Returns the new status.
+
+    Raises:
+        GpuError: nothing is pending.
+    """
+    return act("cancel")
 
 
 def release() -> Json:

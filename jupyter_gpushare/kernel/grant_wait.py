@@ -18,8 +18,10 @@ from .kernel_body import Json
 from .rpc import NOT_OURS, GpuError, call, kernel_in, send_request
 from .session import KernelSession, current
 
-__all__ = ["request_share", "wait_for_grant"]
+__all__ = ["INTERRUPTED", "request_share", "wait_for_grant"]
 
+INTERRUPTED: Final = "interrupted"
+"""The code of the error after an interrupted wait."""
 REFRESH_S: Final = 5.0
 """How long to wait for the agent's update before the Jupyter server is asked for the state."""
 
@@ -55,7 +57,7 @@ def _wait(session: KernelSession, kernel: Json, timeout_s: float | None) -> None
         timeout_s = max(0.0, timeout_s - (time.monotonic() - started))
     verdict = session.gate.request(explicit=True, timeout_s=timeout_s)
     if not verdict.allowed:
-        raise GpuError(verdict.message, "timeout")
+        raise GpuError(verdict.message, INTERRUPTED if verdict.is_interrupted else "timeout")
 
 
 class _ChangeWait:
@@ -83,8 +85,8 @@ class _ChangeWait:
             self._progress.done("")
             raise GpuError(
                 "the wait was stopped. The request stays pending, and this notebook keeps its"
-                " current share until then.",
-                "timeout",
+                " current share until then; `%gpu cancel` cancels it.",
+                INTERRUPTED,
             ) from None
         finally:
             callbacks.remove(self._changed.set)

@@ -75,9 +75,8 @@ class CellEnd(Tagged, frozen=True, kw_only=True, tag="cell_end"):
 
 
 class RpcRequest(Tagged, frozen=True, kw_only=True, tag="ask"):
-    """A call of a magic or a `gpu` function. Actions: status, request, release, why, what-if,
-    suspend, resume, pin, unpin, queue, nodes, history. The agent answers some itself and relays the
-    others to the kernel's server.
+    """A call of a magic or a `gpu` function: `action` is the verb of `%gpu`. The agent answers some
+    itself and relays the others to the kernel's server.
     """
 
     n: int

@@ -38,7 +38,8 @@ JUPYTER_ROUTES: Final = (
         "POST",
         f"{_J}/kernels/{{kernel_id}}/actions/{{action}}",
         "person",
-        "Suspend, resume, pin or unpin, or run waiting cells without a GPU (`run-without-gpu`).",
+        "Suspend, resume, pin or unpin; run waiting cells without a GPU (`run-without-gpu`); "
+        "cancel the pending request, the current share stays (`cancel`).",
         m.Kernel,
     ),
     Route(

@@ -58,6 +58,45 @@ def test_an_interrupt_keeps_the_share_and_the_request(agent, waiting):
     assert nb.run("print('runs')").text == "runs\n"
 
 
+OLDER = {"gpu": 0.25, "project": "vision"}
+
+
+def test_an_interrupted_cell_with_a_share_leaves_share_and_pending_request_as_before(
+    agent, notebook
+):
+    asked = []
+
+    def request(body):
+        asked.append(body)
+        pending = {"pending_change": CHANGE} if body["gpu"] == "1" else {}
+        agent.set_state("attached", **HALF, **pending)
+        return {"kernel": agent.kernel, "previous": {"gpu": 0.5}, "previous_change": OLDER}
+
+    agent.kernel = kernel_state("attached", **HALF)
+    agent.answers["request"] = request
+    nb = notebook()
+    cell = nb.submit("%%gpu 1\nprint('ran')")
+    nb.until_shown(cell, "1 GPU requested; 0.5 GPU is kept until then.")
+    nb.manager.interrupt_kernel()
+    result = nb.collect(cell)
+    assert result.reply["ename"] == "UsageError"
+    assert "the cell did not run. Its request is cancelled" in result.text
+    assert "stays pending" not in result.text
+    assert asked == [{"gpu": "1"}, {"gpu": 0.5}, OLDER]
+
+
+def test_a_pending_request_can_be_cancelled(agent, notebook):
+    def cancel(_):
+        agent.set_state("attached", **HALF)
+        return {"kernel": agent.kernel}
+
+    agent.kernel = kernel_state("attached", **HALF, pending_change=CHANGE)
+    agent.answers["cancel"] = cancel
+    nb = notebook()
+    assert "change" in nb.run("%gpu").text
+    assert "change" not in nb.run("%gpu cancel").text
+
+
 def test_a_change_that_is_withdrawn_ends_the_wait_with_the_old_share(agent, waiting):
     nb, cell = waiting
     agent.set_state("attached", **HALF)

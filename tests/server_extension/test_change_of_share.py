@@ -31,7 +31,7 @@ from jupyter_gpushare.messages import (
 from jupyter_gpushare.server_extension.clients.agent_client import AgentClient
 from jupyter_gpushare.server_extension.clients.startup import StartupState
 from jupyter_gpushare.server_extension.kernels.kernel_registry import KernelRegistry
-from jupyter_gpushare.server_extension.requests.submitter import Submitter
+from jupyter_gpushare.server_extension.requests.submitter import PreviousRequests, Submitter
 from jupyter_gpushare.server_extension.requests.workload_client import WorkloadClient
 from tests.server_extension.fake_transport import FakeTransport
 from tests.server_extension.test_kernel_registry import changed, lease, state, workload
@@ -105,7 +105,7 @@ class Setup:
         workloads = WorkloadClient(client, agent, StartupState(), LOG, user=None)
         self.submitter = Submitter(self.registry, workloads, LOG, changed=lambda kernel_ids: None)
 
-    async def request(self, request: KernelRequest) -> KernelRequest | None:
+    async def request(self, request: KernelRequest) -> PreviousRequests:
         return await self.submitter.request("k", request)
 
     @property
@@ -133,7 +133,7 @@ async def test_a_change_is_one_call_and_granted_at_once():
     await setup.request(HALF)
     old = setup.kernel.workload
     setup.scheduler.calls.clear()
-    assert await setup.request(WHOLE) == HALF
+    assert await setup.request(WHOLE) == (HALF, None)
     assert setup.scheduler.calls == ["POST workloads"]
     assert setup.scheduler.submitted[-1].replaces == old
     kernel = setup.kernel
@@ -180,6 +180,31 @@ async def test_the_current_request_again_cancels_the_change():
     await setup.until(lambda: new not in setup.scheduler.workloads)
     assert setup.kernel.pending_change is None
     assert setup.kernel.workload in setup.scheduler.workloads
+
+
+@in_event_loop
+async def test_cancelling_a_change_keeps_the_share():
+    setup = Setup()
+    await setup.request(HALF)
+    await setup.request(DOUBLE)
+    assert await setup.request(KernelRequest(gpu=4)) == (HALF, DOUBLE)
+    new = setup.kernel.pending_change.workload
+    await setup.submitter.cancel("k")
+    await setup.until(lambda: new not in setup.scheduler.workloads)
+    kernel = setup.kernel
+    assert (kernel.state, kernel.request.gpu, kernel.pending_change) == ("granted", 0.5, None)
+    with pytest.raises(Conflict, match="no pending request"):
+        await setup.submitter.cancel("k")
+
+
+@in_event_loop
+async def test_cancelling_a_first_request_releases_it():
+    setup = Setup()
+    await setup.request(DOUBLE)
+    assert setup.kernel.state == "pending"
+    await setup.submitter.cancel("k")
+    assert setup.kernel.state == "detached"
+    await setup.until(lambda: not setup.scheduler.workloads)
 
 
 @in_event_loop

@@ -157,9 +157,8 @@ class CellGate:
         self.stopped_waiting = True
         has_lease = self._state() in HAS_LEASE
         agent_lost = not self._connection.welcomed.is_set()
-        return GateVerdict(
-            False, refusal_after_interrupt(has_lease=has_lease, agent_lost=agent_lost)
-        )
+        text = refusal_after_interrupt(has_lease=has_lease, agent_lost=agent_lost)
+        return GateVerdict(False, text, is_interrupted=True)
 
     # ---- the end of a cell whose kernel is about to restart
 

@@ -44,6 +44,7 @@ class GateVerdict(NamedTuple):
     allowed: bool
     message: str = ""
     n: int | None = None
+    is_interrupted: bool = False
 
 
 class GateWait:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from IPython.core.error import UsageError
 
 from .. import gpu
 from ..display import text as text_view
 from ..display.html import DisplayValue, card_html, preformatted_html
-from ..grant_wait import request_share, wait_for_grant
+from ..grant_wait import INTERRUPTED, request_share, wait_for_grant
 from ..kernel_body import Json
 from ..rpc import GpuError, kernel_in, send_request
 from ..session import current
@@ -18,6 +18,11 @@ from .usage import OVERVIEW
 from .verbs import VERBS, body_of
 
 __all__ = ["gpu_magic"]
+
+CELL_INTERRUPTED: Final = (
+    "the wait for the GPU was stopped, so the cell did not run. Its request is cancelled; this"
+    " notebook has the share and the pending request that it had before."
+)
 
 
 def gpu_magic(shell: Any, line: str, cell: str | None = None) -> DisplayValue | None:
@@ -64,12 +69,16 @@ def _request_of(kernel: Json) -> Json | None:
     return None
 
 
-def _restore(previous: Json | None) -> None:
-    """Request the share that the notebook had before the cell, or release the cell's share."""
+def _restore(previous: Json | None, change: Json | None) -> None:
+    """Request what the notebook had before the cell: its share and a pending change of it; or
+    release the cell's share.
+    """
     if previous is None:
         gpu.release()
     else:
         send_request(previous)
+    if change is not None:
+        send_request(change)
 
 
 def _run_cell_with(body: Json, shell: Any, cell: str) -> None:
@@ -80,8 +89,12 @@ def _run_cell_with(body: Json, shell: Any, cell: str) -> None:
     try:
         wait_for_grant(kernel_in(session, reply), None)
         _run_cell(shell, cell)
+    except GpuError as error:
+        if error.code == INTERRUPTED:
+            raise GpuError(CELL_INTERRUPTED, INTERRUPTED) from None
+        raise
     finally:
-        _restore(previous)
+        _restore(previous, reply.get("previous_change"))
 
 
 def _run_cell(shell: Any, cell: str) -> None:

@@ -13,6 +13,7 @@ DOCS: Final = "docs/reference/notebook.md in the jupyter-gpushare repository"
 SUMMARIES: Final = {
     "status": "show the share of this notebook (also `%gpu` alone)",
     "request": "request a GPU, or change the share, and wait for it",
+    "cancel": "cancel the pending request; the current share stays",
     "release": "release the GPU; the kernel keeps running without one",
     "wait": "wait for the requested GPU",
     "why": "show why this notebook waits, with numbers and what would help",

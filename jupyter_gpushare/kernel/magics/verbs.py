@@ -72,11 +72,19 @@ def _request(options: Any) -> Result:
     return kernel_in(current(), reply) if options.no_wait else gpu.status()
 
 
+def _cancel(_: Any) -> Result:
+    return gpu.cancel()
+
+
 def _release(_: Any) -> Result:
-    if gpu.status()["state"] == "detached":
+    before = gpu.status()
+    if before["state"] == "detached":
         return "This notebook has no GPU."
     gpu.release()
-    return "The GPU was released."
+    if before["state"] == "pending":
+        return "The request was cancelled."
+    change = " The pending request was cancelled too." if before.get("pending_change") else ""
+    return f"The GPU was released.{change}"
 
 
 def _wait(_: Any) -> Result:
@@ -147,6 +155,7 @@ def _history(options: Any) -> Result:
 VERBS: Final[dict[str, Verb]] = {
     "status": Verb(plain_parser("status"), _status),
     "request": Verb(request_parser("request"), _request),
+    "cancel": Verb(plain_parser("cancel"), _cancel),
     "release": Verb(plain_parser("release"), _release),
     "wait": Verb(plain_parser("wait"), _wait),
     "why": Verb(plain_parser("why"), _why),

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 from logging import Logger
 from time import time_ns
-from typing import Final
+from typing import Final, NamedTuple
 
 from jupyter_gpushare.aio import BackgroundTasks
-from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
+from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, Unavailable
 from jupyter_gpushare.core.model.reason import ReasonCode
 from jupyter_gpushare.messages import (
     Event,
@@ -30,12 +30,19 @@ from ..kernels.request import checked, same
 from .share_changes import ShareChanges
 from .workload_client import WorkloadClient, retry_backoff
 
-__all__ = ["Submitter"]
+__all__ = ["PreviousRequests", "Submitter"]
 
 PENDING_CODE: Final = "PendingEvaluation"
 ON_ITS_WAY: Final = ReasonBody(
     code=PENDING_CODE, message="The request is being sent to the scheduler."
 )
+
+
+class PreviousRequests(NamedTuple):
+    """What a kernel requested before its latest request: its share, and a pending change of it."""
+
+    share: KernelRequest | None
+    change: KernelRequest | None
 
 
 class Submitter:
@@ -59,8 +66,8 @@ class Submitter:
 
     # ---- requests of a person
 
-    async def request(self, kernel_id: str, request: KernelRequest) -> KernelRequest | None:
-        """Request a share in place of the current one; returns the previous request.
+    async def request(self, kernel_id: str, request: KernelRequest) -> PreviousRequests:
+        """Request a share in place of the current one; returns what was requested before.
 
         Raises:
             GpuShareError: refused, or the scheduler cannot be reached; nothing was changed.
@@ -70,6 +77,7 @@ class Submitter:
             self._stop_submitting(kernel_id)
             entry = self._registry.entry(kernel_id)
             before, current = entry.request, entry.workload
+            change = entry.change.request if entry.change is not None else None
             if current is not None and before is not None and same(before, request):
                 self._share_changes.cancel(entry)
             elif entry.change is not None and same(entry.change.request, request):
@@ -78,7 +86,22 @@ class Submitter:
                 await self._share_changes.request(entry, current.id, request)
             else:
                 await self._submit_first(entry, request)
-            return before
+            return PreviousRequests(before, change)
+
+    async def cancel(self, kernel_id: str) -> None:
+        """Cancel what is pending: a change of the share, which stays, or else the first request.
+
+        Raises:
+            Conflict: nothing is pending.
+        """
+        async with self._locks.setdefault(kernel_id, asyncio.Lock()):
+            entry = self._registry.entry(kernel_id)
+            if entry.change is not None:
+                self._share_changes.cancel(entry)
+            elif entry.is_waiting:
+                await self.release(kernel_id)
+            else:
+                raise Conflict("this kernel has no pending request")
 
     async def _submit_first(self, entry: KernelEntry, request: KernelRequest) -> None:
         kernel_id, noted, unanswered = entry.kernel_id, entry.request, entry.workload_id

@@ -66,6 +66,8 @@ class KernelRpc:
         match asked.action:
             case "request":
                 return await self._request(kernel_id, convert(KernelRequest, asked.body))
+            case "cancel":
+                return {"kernel": to_json(await self._requests.act(kernel_id, "cancel"))}
             case "release":
                 return {"kernel": to_json(await self._requests.release(kernel_id))}
             case "why" | "status":
@@ -85,7 +87,8 @@ class KernelRpc:
         kernel, previous = await self._requests.request(kernel_id, request)
         return {
             "kernel": to_json(kernel),
-            "previous": to_json(previous) if previous is not None else None,
+            "previous": to_json(previous.share) if previous.share is not None else None,
+            "previous_change": to_json(previous.change) if previous.change is not None else None,
         }
 
     def _history(self, kernel_id: str, minutes: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Final, get_args
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -21,13 +21,15 @@ from jupyter_gpushare.messages import (
 from ..clients.agent_client import AgentClient
 from ..kernels.request import shares
 from ..requests.presets import Presets
-from ..requests.submitter import Submitter
+from ..requests.submitter import PreviousRequests, Submitter
 from .kernel_service import KernelService
 from .notebook_names import NotebookNames
 
 __all__ = ["ACTIONS", "RequestService"]
 
-ACTIONS: Final[tuple[KernelAction, ...]] = get_args(KernelAction)
+Action = Literal[KernelAction, "cancel"]
+"""Of the agent, or `cancel`: a pending request."""
+ACTIONS: Final[tuple[Action, ...]] = (*get_args(KernelAction), "cancel")
 CHECK_S: Final = 1.0
 """Longest wait of a kernel's start for the scheduler's check of its request."""
 PREVIEW_S: Final = 2.0
@@ -52,8 +54,8 @@ class RequestService:
 
     async def request(
         self, kernel_id: str, request: KernelRequest
-    ) -> tuple[Kernel, KernelRequest | None]:
-        """Request a share; returns the kernel and its previous request.
+    ) -> tuple[Kernel, PreviousRequests]:
+        """Request a share; returns the kernel and what it requested before.
 
         Raises:
             GpuShareError: refused, or the scheduler cannot be reached; nothing was changed.
@@ -123,13 +125,16 @@ class RequestService:
             notice_ms=max((one.notice_ms for one in found.affected), default=0),
         )
 
-    async def act(self, kernel_id: str, action: KernelAction) -> Kernel:
+    async def act(self, kernel_id: str, action: Action) -> Kernel:
         """Carry out an action.
 
         Raises:
-            GpuShareError: the agent cannot be reached, or refuses.
+            GpuShareError: the agent cannot be reached, or refuses; nothing is pending.
         """
         self._kernels.get(kernel_id)
+        if action == "cancel":
+            await self._submitter.cancel(kernel_id)
+            return self._kernels.get(kernel_id)
         message = KernelActionRequest(
             n=self._agent.next_number(), kernel_id=kernel_id, action=action
         )
