@@ -18,6 +18,7 @@ export const COMMANDS = {
 } as const;
 
 export const ACTIONS: readonly Act[] = [
+  'cancel',
   'release',
   'suspend',
   'resume',
@@ -65,11 +66,18 @@ function isPossible(action: Act, kernel: Kernel | null): boolean {
   return action === 'move' ? possible.includes('suspend') : possible.includes(action);
 }
 
-const NOBODY = { state: 'attached', pinned: false } as Kernel;
+const NOBODY = {
+  state: 'attached',
+  pinned: false,
+  pending_change: null,
+  request: { gpu: null, gpu_memory_mib: null }
+} as Kernel;
 
 /** Labels for menus and palette, where the notebook is not visible beside them. */
 function menuLabel(action: Act, trans: TranslationBundle): string {
   switch (action) {
+    case 'cancel':
+      return trans.__("Cancel the Change of This Notebook's GPU Share");
     case 'release':
       return trans.__("Release This Notebook's GPU Share");
     case 'run-without-gpu':

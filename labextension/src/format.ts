@@ -74,7 +74,7 @@ export function timeLeft(deadline: string, now: number): string {
   return seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`;
 }
 
-/** 14:03:27 in the local time zone and format. */
+/** 14:03:27 in the local time zone, as in `%gpu` and logs. */
 export function timeText(time: string | number): string {
-  return new Date(time).toLocaleTimeString();
+  return new Date(time).toLocaleTimeString(undefined, { hourCycle: 'h23' });
 }

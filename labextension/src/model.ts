@@ -3,6 +3,7 @@ import { DisposableDelegate, IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { ProjectsPoll } from './projectsPoll';
+import { sameRequest } from './sameRequest';
 import { Kernel, KernelRequest, Status, StreamFrame, WhatIfAnswer } from './schema';
 import { Action, Fact, INITIAL, IKernelEvent, IState, news, reduce } from './state';
 import { IActionResult, IChoice, IGpuShare } from './tokens';
@@ -53,7 +54,11 @@ export class GpuShare implements IGpuShare, IStreamListener {
   }
 
   async act(kernelId: string, action: Exclude<Action, 'request'>): Promise<boolean> {
+    const before = this.kernel(kernelId);
     const accepted = await this.ask(kernelId, action, () => this.carryOut(kernelId, action));
+    if (accepted && action === 'cancel' && before !== undefined) {
+      this._chosen.emit({ kernelId, request: sameRequest(before) });
+    }
     if (accepted && action === 'release') {
       this._chosen.emit({ kernelId, request: null });
     }

@@ -15,7 +15,15 @@ export type Connection = 'loading' | 'live' | 'stale' | 'failed';
 
 /** `move`: suspend, then resume on a GPU with room. */
 export type Action =
-  'request' | 'release' | 'suspend' | 'resume' | 'pin' | 'unpin' | 'move' | 'run-without-gpu';
+  | 'request'
+  | 'cancel'
+  | 'release'
+  | 'suspend'
+  | 'resume'
+  | 'pin'
+  | 'unpin'
+  | 'move'
+  | 'run-without-gpu';
 
 /** An action on one kernel that is in flight or was refused. */
 export interface IPendingAction {

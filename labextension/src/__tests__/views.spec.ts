@@ -1,8 +1,9 @@
 import { deathReason } from '../messages';
+import { sameRequest } from '../sameRequest';
 import { hasNoHistory } from '../notebooks';
 import { actionWords, possibleActions } from '../views/actions';
 import { explanation, overQuota } from '../views/projects';
-import { sameRequest, waitingSince } from '../views/reason';
+import { waitingSince } from '../views/reason';
 import { aboutText, expectedShort, offerText } from '../expectedWait';
 import { ExpectedWait } from '../schema';
 import { changed, expectation } from '../views/whatIf';
@@ -32,6 +33,16 @@ test('a saved share is requested only for a kernel without earlier requests', ()
   expect(hasNoHistory(kernel())).toBe(false);
 });
 
+const CHANGE = {
+  workload: 'w2',
+  request: { gpu: 1, gpu_memory_mib: null },
+  limit: { gpu: null, gpu_memory_mib: null },
+  project: 'vision',
+  reason: null,
+  queue_position: 1,
+  expected_wait: null
+};
+
 test('actions follow the state', () => {
   expect(possibleActions(kernel())).toEqual(['suspend', 'pin', 'release']);
   expect(possibleActions(kernel({ state: 'suspended', pinned: true }))).toEqual([
@@ -41,6 +52,9 @@ test('actions follow the state', () => {
   ]);
   expect(possibleActions(kernel({ state: 'pending' }))).toEqual(['run-without-gpu', 'release']);
   expect(possibleActions(kernel({ state: 'detached' }))).toEqual([]);
+  const changing = kernel({ pending_change: CHANGE });
+  expect(possibleActions(changing)).toEqual(['cancel', 'suspend', 'pin', 'release']);
+  expect(actionWords('cancel', changing, english).label).toBe('Keep ½ GPU');
 });
 
 describe("a project's bar explains itself", () => {

@@ -175,8 +175,8 @@ export function cellText(
 function whenText(time: string): string {
   const when = new Date(time);
   return when.toDateString() === new Date().toDateString()
-    ? when.toLocaleTimeString()
-    : when.toLocaleString();
+    ? when.toLocaleTimeString(undefined, { hourCycle: 'h23' })
+    : when.toLocaleString(undefined, { hourCycle: 'h23' });
 }
 
 /** Sort order of two cells: numbers by size, names in natural order, null last. */

@@ -2,6 +2,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { shareText } from '../format';
 import { Kernel } from '../schema';
 import { Action } from '../state';
 import { useKeptFocus } from './keptFocus';
@@ -10,6 +11,11 @@ export type Act = Exclude<Action, 'request'>;
 
 /** The actions that are possible in a state; the server decides. */
 export function possibleActions(kernel: Kernel): Act[] {
+  const hasChange = kernel.pending_change !== null && kernel.state !== 'pending';
+  return [...(hasChange ? (['cancel'] as const) : []), ...stateActions(kernel)];
+}
+
+function stateActions(kernel: Kernel): Act[] {
   switch (kernel.state) {
     case 'detached':
       return [];
@@ -42,6 +48,11 @@ export function actionWords(action: Act, kernel: Kernel, trans: TranslationBundl
             label: trans.__('Release'),
             hint: trans.__('Release the GPU; the kernel keeps running without one')
           };
+    case 'cancel':
+      return {
+        label: trans.__('Keep %1', shareText(kernel.request) ?? trans.__('the current share')),
+        hint: trans.__('Cancel the requested change')
+      };
     case 'run-without-gpu':
       return {
         label: trans.__('Run without a GPU'),

@@ -4,6 +4,7 @@ import * as React from 'react';
 
 import { timeText } from '../format';
 import { changeText, sentence } from '../messages';
+import { sameRequest } from '../sameRequest';
 import { HelpBody, Kernel, KernelRequest, PendingChange, ReasonBody } from '../schema';
 import { Act } from './actions';
 import { Expected } from './expectedWait';
@@ -145,16 +146,4 @@ function AlternativesSection(
       )}
     </details>
   );
-}
-
-/** What this kernel requests. */
-export function sameRequest(kernel: Kernel): KernelRequest {
-  const { request, limit, project } = kernel;
-  return {
-    ...(request.gpu_memory_mib === null
-      ? { gpu: request.gpu }
-      : { gpu_memory: `${request.gpu_memory_mib}MiB` }),
-    ...(limit.gpu === null ? {} : { gpu_limit: limit.gpu }),
-    ...(project === null ? {} : { project })
-  };
 }
