@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable
 
 from jupyter_gpushare.aio import BackgroundTasks
+from jupyter_gpushare.kernel.simnode import now_ms
 from jupyter_gpushare.messages import FromAgent, ToKernel, ToServer
-from jupyter_gpushare.simnode import now_ms
 
 from .api.message_handlers import UNSURE_MS, MessageHandlers
 from .api.scheduler_session import LinkFactory, SchedulerSession

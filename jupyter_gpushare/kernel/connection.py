@@ -13,15 +13,15 @@ import itertools
 import json
 import os
 import queue
+import random
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from jupyter_gpushare.aio import Backoff
-
 from .kernel_body import Json, detached
+from .protocol import PROTOCOL, mismatch_text
 
 __all__ = ["AgentAddress", "AgentConnection", "Replies", "address_from"]
 
@@ -29,6 +29,8 @@ Replies = queue.SimpleQueue[Json]
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 """Between two connection attempts. The restart of an agent takes about that long."""
+REFUSED_PAUSE_S: Final = 30.0
+"""After an agent of another protocol: it may be updated while the kernel runs."""
 SEND_TIMEOUT_S: Final = 5.0
 PING_S: Final = 1.0
 """How often a kernel on a real GPU reports that its interpreter runs."""
@@ -81,6 +83,8 @@ class AgentConnection:
         self.welcomed = threading.Event()
         """Set while the agent is connected."""
         self.ever_welcomed = False
+        self.is_refused = False
+        """Whether the agent speaks another protocol; `problem` has the sentence."""
         self.lost_at = 0.0
         """When the connection was last lost (monotonic seconds)."""
         self._on_message = on_message
@@ -98,8 +102,8 @@ class AgentConnection:
         return self.address is not None and not self.welcomed.is_set()
 
     def problem(self) -> str:
-        """Why no agent has ever answered, if that was known at launch; otherwise ""."""
-        return "" if self.ever_welcomed else self._problem
+        """Why no agent has ever answered, or why it refuses this kernel, if known; or ""."""
+        return "" if self.ever_welcomed and not self.is_refused else self._problem
 
     def start(self) -> None:
         """Connect in the background. Does nothing in a kernel that has no agent."""
@@ -143,11 +147,14 @@ class AgentConnection:
             self._replies.pop(n, None)
 
     def _run(self) -> None:
-        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        pause_s = FIRST_PAUSE_S
         while not self._stopping.is_set():
             if self._connect_and_receive():
-                backoff.reset()
-            self._stopping.wait(backoff.next_s())
+                pause_s = FIRST_PAUSE_S
+            # Kernels that lost the same agent must not all come back in the same moment.
+            jittered_s = pause_s * random.uniform(0.5, 1.0)
+            self._stopping.wait(REFUSED_PAUSE_S if self.is_refused else jittered_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _connect_and_receive(self) -> bool:
         """One connection from hello to its end; whether the agent welcomed this kernel."""
@@ -182,12 +189,17 @@ class AgentConnection:
             "token": token,
             "pid": os.getpid(),
             "proxy": self._is_proxy,
+            "protocol": PROTOCOL,
         }
         return json.dumps(hello).encode() + b"\n"
 
     def _receive(self, message: Json) -> None:
         kind = message.get("type")
+        if kind == "kernel_refused":
+            self._refused(mismatch_text(PROTOCOL, message["protocol"]))
+            return
         if kind == "kernel_welcome":
+            self.is_refused = False
             self.node, self.simulated = message["node"], message["simulated"]
             self.kernel = message["kernel"]
             self.ever_welcomed = True
@@ -201,6 +213,11 @@ class AgentConnection:
         replies = self._replies.get(message["n"])
         if replies is not None:
             replies.put(message)
+
+    def _refused(self, problem: str) -> None:
+        is_new, self._problem, self.is_refused = not self.is_refused, problem, True
+        if is_new:
+            self._on_message({"type": "told", "message": f"No GPU is available: {problem}."})
 
     def _start_pings(self) -> None:
         """A driver call can block the interpreter while its GPU memory is saved. When the pings

@@ -196,7 +196,8 @@ def panel() -> GpuPanel:
         from .panel import GpuPanel
     except ImportError as error:
         raise GpuError(
-            f"the panel needs ipywidgets, which is not installed in this environment ({error})",
+            f"the panel needs ipywidgets, which is not installed in this environment ({error});"
+            " `%pip install ipywidgets` installs it, `%gpu` shows the same as text",
             "unavailable",
         ) from None
     return GpuPanel(current())

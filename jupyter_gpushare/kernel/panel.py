@@ -89,8 +89,12 @@ class GpuPanel:
         return text_view.kernel_text(self._session.connection.kernel)
 
     def _ipython_display_(self) -> None:
-        shown = self.widget._repr_mimebundle_()
-        shown["text/plain"] = repr(self)  # for terminals and saved notebooks, without widgets
+        # ipywidgets 7 has no `_repr_mimebundle_`
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+        shown = {
+            "application/vnd.jupyter.widget-view+json": view,
+            "text/plain": repr(self),  # for terminals and saved notebooks, without widgets
+        }
         display(shown, raw=True)
 
     # ---- when it draws

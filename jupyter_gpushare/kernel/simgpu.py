@@ -1,6 +1,6 @@
 """A simulated GPU for user code: allocate, fill, sum, compute.
 
-Memory is recorded in the file of the simulated node (`jupyter_gpushare.simnode`); nothing of that
+Memory is recorded in the file of the simulated node (`simnode`); nothing of that
 size is allocated. A buffer holds one value, which is enough to show that contents survive a
 suspension or a move. A call in a suspended kernel blocks until the kernel is resumed, as a CUDA
 call does, and can be interrupted.
@@ -17,15 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from jupyter_gpushare.core.model.errors import InvalidInput
-from jupyter_gpushare.core.model.units import exact_memory, memory_text
-from jupyter_gpushare.simnode import (
-    DeviceBlocked,
-    DeviceDetached,
-    DeviceExhausted,
-    SimNode,
-    start_of,
-)
+from .simnode import DeviceBlocked, DeviceDetached, DeviceExhausted, SimNode, start_of
+from .sizes import MIB, memory_text, size_in_bytes
 
 __all__ = [
     "Buffer",
@@ -39,7 +32,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-MIB: Final = 1 << 20
 POLL_S: Final = 0.02
 """How often a blocked call checks whether it may continue."""
 SLICE_S: Final = 0.05
@@ -116,11 +108,7 @@ def _size(amount: int | str) -> int:
     if isinstance(amount, bool) or not isinstance(amount, (int, str)):
         raise ValueError(f"a size must be bytes or text such as '6GiB', got {amount!r}")
     if isinstance(amount, str) and not amount.strip().isdecimal():
-        try:
-            mib = exact_memory(amount, what="size")
-        except InvalidInput as error:
-            raise ValueError(error.message) from None
-        size = 0 if mib is None else math.ceil(mib * MIB)
+        size = size_in_bytes(amount)
     else:
         size = int(amount)
     if not 0 < size < 1 << 60:

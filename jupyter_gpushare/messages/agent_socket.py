@@ -22,6 +22,7 @@ __all__ = [
     "KernelDevice",
     "KernelHello",
     "KernelPing",
+    "KernelRefused",
     "KernelUpdate",
     "KernelWelcome",
     "NoticeGiven",
@@ -42,6 +43,8 @@ class KernelHello(Tagged, frozen=True, kw_only=True, tag="kernel_hello"):
     pid: int
     proxy: bool = False
     """The peer is the proxy that gates a kernel of any language, not the kernel."""
+    protocol: int = 1
+    """`jupyter_gpushare.kernel.protocol`; kernels of version 0.1 do not send it."""
 
 
 class CellStart(Tagged, frozen=True, kw_only=True, tag="cell_start"):
@@ -103,6 +106,14 @@ class KernelWelcome(Tagged, frozen=True, kw_only=True, tag="kernel_welcome"):
     node: str
     simulated: bool
     kernel: Kernel
+
+
+class KernelRefused(Tagged, frozen=True, kw_only=True, tag="kernel_refused"):
+    """Response to a `KernelHello` of another protocol, before the agent disconnects. `protocol`:
+    the agent's.
+    """
+
+    protocol: int
 
 
 class CellAllowed(Tagged, frozen=True, kw_only=True, tag="cell_go"):
@@ -198,6 +209,7 @@ class RpcResponse(Tagged, frozen=True, kw_only=True, tag="reply"):
 
 ToKernel = (
     KernelWelcome
+    | KernelRefused
     | CellAllowed
     | CellWait
     | CellRefused

@@ -15,6 +15,7 @@ __all__ = [
     "Event",
     "EventKind",
     "ExpectedWait",
+    "GateKind",
     "HelpBody",
     "Json",
     "KernelAction",
@@ -55,6 +56,8 @@ EventKind = Literal[
 ]
 KernelAction = Literal["suspend", "resume", "pin", "unpin", "run-without-gpu"]
 """`run-without-gpu`: cells that wait for a GPU, and later ones until it is granted, run without."""
+GateKind = Literal["bootstrap", "proxy", "none"]
+"""What makes a kernel's cells ask before they run: code in it, a proxy before it, or nothing."""
 Json = dict[str, Any]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from .common import ErrorDetail, Event, Json, KernelAction, Tagged
+from .common import ErrorDetail, Event, GateKind, Json, KernelAction, Tagged
 from .kernel_state import KernelRequestState, KernelRuntime
 from .start_preview import StartPreviewed, StartPreviewRequest
 
@@ -50,6 +50,8 @@ class RegisterKernel(Tagged, frozen=True, kw_only=True, tag="register_kernel"):
     user: str = ""
     request: KernelRequestState | None = None
     language: str = "python"
+    gate: GateKind | None = None
+    """None: a server of version 0.1, which loads our code into every Python kernel."""
     pid: int | None = None
     token_hash: str = ""
     launch: str = ""

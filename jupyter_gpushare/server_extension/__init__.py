@@ -8,4 +8,5 @@ Packages from top to bottom, each importing only those below it:
     requests     GPU requests on their way to the scheduler
     kernels      the state of each kernel of this server
     clients      connections to the scheduler, the node agent and Jupyter
+    launch       what makes a kernel's cells ask, decided at its launch
 """

@@ -12,8 +12,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any, Final
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
@@ -25,9 +24,11 @@ from jupyter_gpushare.messages import Event, KernelRequest, stamp
 
 from .handlers.base import SETTING
 from .kernels.request import CONFIG_FIELDS, from_config, unknown_keys_message
+from .launch.bootstrap import bootstrap_environment
+from .launch.launch_plan import LaunchPlan, plan_launch
 from .services.service import GpuShareService
 
-__all__ = ["GpuShareProvisioner", "with_extension"]
+__all__ = ["GpuShareProvisioner"]
 
 SECRETS: Final = re.compile(
     r"(JUPYTERHUB_API_TOKEN|JPY_API_TOKEN|JUPYTER_TOKEN|CONFIGPROXY_AUTH_TOKEN"
@@ -47,9 +48,6 @@ PER_KERNEL_NAMES: Final = (
 """Never inherited: a server may have been started in a terminal of another kernel."""
 GPU_VISIBILITY: Final = frozenset({"CUDA_VISIBLE_DEVICES", "GPUSHARE_HIDES_GPUS"})
 """If the kernelspec or the server's environment sets one of these, it takes precedence."""
-IPYKERNEL: Final = re.compile(r"ipykernel(_launcher|\.kernelapp)?")
-IPYKERNEL_IN_SHELL: Final = re.compile(r"(?<=\s)-m\s+ipykernel(_launcher|\.kernelapp)?(?=\s|$)")
-LOAD_EXTENSION: Final = ("--ext", "jupyter_gpushare")
 
 
 def _setting(help_text: str) -> Any:
@@ -86,23 +84,34 @@ class GpuShareProvisioner(LocalProvisioner):
         if service is None:
             return kwargs
         request = await self._first_request(service) if is_first else None
+        plan = plan_launch(kwargs["cmd"], self._language())
+        self.log.debug("gpushare: kernel %s: %s (%s)", self.kernel_id, plan.gate, plan.reason)
+        if plan.gate == "bootstrap":
+            env |= bootstrap_environment(env)
         try:
-            env |= await self._kernel_environment(service, env, request)
+            env |= await self._kernel_environment(service, env, request, plan)
             if is_first:
                 self._report_unknown_keys(service)
         except Exception:
             # A restart that raises leaves a notebook that stays disconnected; a kernel without a
             # GPU still works.
             self.log.exception("gpushare: kernel %s starts without a GPU", self.kernel_id)
-        kwargs["cmd"] = with_extension(kwargs["cmd"])
         return kwargs
 
     async def _kernel_environment(
-        self, service: GpuShareService, env: Mapping[str, str], request: KernelRequest | None
+        self,
+        service: GpuShareService,
+        env: Mapping[str, str],
+        request: KernelRequest | None,
+        plan: LaunchPlan,
     ) -> dict[str, str]:
         """The variables of the agent, without those that `env` overrides."""
         ours = await service.lifecycle.register(
-            self.kernel_id, name=self._name(env), language=self._language(), request=request
+            self.kernel_id,
+            name=self._name(env),
+            language=self._language(),
+            gate=plan.gate,
+            request=request,
         )
         if GPU_VISIBILITY.isdisjoint(env):
             return ours
@@ -219,25 +228,3 @@ class GpuShareProvisioner(LocalProvisioner):
 
     def _language(self) -> str:
         return str(getattr(self.kernel_spec, "language", "") or "")
-
-
-def with_extension(cmd: Sequence[str]) -> list[str]:
-    """The command of a kernelspec, with our IPython extension if it starts an IPython kernel.
-
-    It may be started as a module, as the module's file, or in the text of a shell command. Other
-    commands do not know `--ext` and stay unchanged.
-    """
-    for i, (before, part) in enumerate(pairwise(["", *cmd])):
-        if (before == "-m" and IPYKERNEL.fullmatch(part)) or part.endswith(
-            "/ipykernel_launcher.py"
-        ):
-            return [*cmd[: i + 1], *LOAD_EXTENSION, *cmd[i + 1 :]]
-        if IPYKERNEL_IN_SHELL.search(part):
-            return [
-                *cmd[:i],
-                IPYKERNEL_IN_SHELL.sub(
-                    lambda found: " ".join((found[0], *LOAD_EXTENSION)), part, count=1
-                ),
-                *cmd[i + 1 :],
-            ]
-    return list(cmd)

@@ -8,6 +8,7 @@ from typing import Final, get_args
 
 from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotFound, Unavailable
+from jupyter_gpushare.kernel.protocol import PROTOCOL
 from jupyter_gpushare.messages import (
     CachesDropped,
     CellCancel,
@@ -24,6 +25,7 @@ from jupyter_gpushare.messages import (
     KernelHello,
     KernelLaunched,
     KernelPing,
+    KernelRefused,
     KernelRequestState,
     KernelWelcome,
     NotebookMessage,
@@ -121,6 +123,9 @@ class MessageHandlers:
         process, owner = kernel.process, connection.owner
         if not token_matches(kernel, hello.token):
             return "its token is wrong"
+        if hello.protocol != PROTOCOL:
+            connection.send(KernelRefused(protocol=PROTOCOL))
+            return f"it has protocol {hello.protocol}, this agent {PROTOCOL}"
         if not self._node.belongs_to(kernel, owner):
             is_ours = False
         elif hello.proxy:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
+from jupyter_gpushare.kernel.simnode import now_ms
 from jupyter_gpushare.messages import (
     Event,
     EventKind,
@@ -25,7 +26,6 @@ from jupyter_gpushare.messages import (
     NotebookMessage,
     stamp,
 )
-from jupyter_gpushare.simnode import now_ms
 
 from ..devices.base.protocols import Devices
 from ..system.process_owner import ProcessOwner

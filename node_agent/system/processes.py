@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from jupyter_gpushare.simnode import start_of
+from jupyter_gpushare.kernel.simnode import start_of
 
 from .process_owner import ProcessOwner, agent_user
 

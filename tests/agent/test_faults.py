@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.simnode import DriverError, SimGpu, SimNode, start_of
+from jupyter_gpushare.kernel.simnode import DriverError, SimGpu, SimNode, start_of
 from tests.agent.simulated_node import GIB, World, play
 
 HALF, WHOLE = 40 * GIB, 80 * GIB

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from jupyter_gpushare.kernel.simnode import start_of
 from jupyter_gpushare.messages import AgentHello, LeaseBody, NodeChangedReport, Share
-from jupyter_gpushare.simnode import start_of
 from node_agent.app import Agent, AgentConfig
 from node_agent.devices.base.model import DevicesBusy, KernelProcesses
 from node_agent.devices.nvidia.nvidia_devices import NvidiaDevices

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from jupyter_gpushare.simnode import start_of
+from jupyter_gpushare.kernel.simnode import start_of
 from node_agent.devices.base.model import KernelProcesses
 from node_agent.devices.base.process_attribution import ProcessAttribution
 from node_agent.policy.memory_accounting import ENDED, FOREIGN

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pynvml
 import pytest
 
-from jupyter_gpushare.simnode import start_of
+from jupyter_gpushare.kernel.simnode import start_of
 from node_agent.devices.base.model import KernelProcesses
 from node_agent.devices.base.process_attribution import ProcessAttribution
 from node_agent.devices.nvidia.sampler import SILENT_MS, GpuSampler, monotonic_ms

@@ -11,6 +11,7 @@ import pytest
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
+from jupyter_gpushare.server_extension.launch.bootstrap import bootstrap_environment
 from tests.kernel.fake_agent import FakeAgent
 
 OUTPUTS = ("stream", "display_data", "update_display_data", "execute_result", "error")
@@ -109,7 +110,8 @@ def notebook(agent, tmp_path):
     """Starts a kernel for the agent's state at that moment: `notebook()`."""
     started = []
 
-    def start(**environ: str) -> Notebook:
+    def start(*, startup: bool = False, flags: tuple[str, ...] = (), **environ: str) -> Notebook:
+        """`startup`: as the provisioner starts it; `flags` of the interpreter."""
         (tmp_path / "token").write_text("secret")
         ours = {
             "GPUSHARE_KERNEL_ID": "k1",
@@ -117,9 +119,11 @@ def notebook(agent, tmp_path):
             "GPUSHARE_TOKEN_FILE": str(tmp_path / "token"),
         }
         manager = KernelManager()
+        command = manager.kernel_spec.argv  # type: ignore[union-attr]  # there is one
+        command[:] = [sys.executable, *flags, *command[1:]]
         manager.start_kernel(
-            extra_arguments=["--ext", "jupyter_gpushare"],
-            env={**os.environ, **ours, **environ},
+            extra_arguments=[] if startup else ["--ext", "jupyter_gpushare"],
+            env={**os.environ, **ours, **(bootstrap_environment({}) if startup else {}), **environ},
             cwd=str(tmp_path),
         )
         client = manager.client()

@@ -27,6 +27,7 @@ class FakeAgent:
         self.path = path
         self.kernel = kernel_state(state)
         self.holding, self.simulated = False, True
+        self.protocol = 1
         self.answers = {"why": lambda body: self.kernel}
         self.received: queue.Queue = queue.Queue()
         self._connections: list[socket.socket] = []
@@ -87,6 +88,8 @@ class FakeAgent:
 
     def _react(self, message: dict) -> None:
         match message["type"]:
+            case "kernel_hello" if message["protocol"] != self.protocol:
+                self.send({"type": "kernel_refused", "protocol": self.protocol})
             case "kernel_hello":
                 self.send(
                     {

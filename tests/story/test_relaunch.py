@@ -9,7 +9,7 @@ import contextlib
 import pytest
 import websocket
 
-from jupyter_gpushare.simnode import SimNode
+from jupyter_gpushare.kernel.simnode import SimNode
 from tests.story.front_end import eventually, shown
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

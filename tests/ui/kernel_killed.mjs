@@ -11,7 +11,7 @@ import { inLab } from './browser.mjs';
 const [url, shots] = process.argv.slice(2);
 
 const FAULT = `import os
-from jupyter_gpushare.simnode import SimNode
+from jupyter_gpushare.kernel.simnode import SimNode
 SimNode(os.environ["GPUSHARE_SIMGPU"]).fault("unsupported")`;
 const fill = gib =>
   `from jupyter_gpushare import simgpu

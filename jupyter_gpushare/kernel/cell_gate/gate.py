@@ -141,9 +141,9 @@ class CellGate:
         """Until when to wait for an agent that is not connected (monotonic seconds). Kernels with a
         lease wait a short time, because only the agent can reclaim memory that others borrowed.
         """
-        if explicit:
+        if explicit and not self._connection.is_refused:
             return math.inf
-        if self.stopped_waiting:
+        if self.stopped_waiting or self._connection.is_refused:
             return 0.0
         if self._state() in ("pending", "granted", "suspended"):
             return math.inf

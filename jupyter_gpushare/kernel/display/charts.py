@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from jupyter_gpushare.core.model.units import memory_text
-
 from ..kernel_body import Json
+from ..sizes import memory_text
 from .state_words import STATE_WORDS, state_word
 
 __all__ = ["history_text"]

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from jupyter_gpushare.core.model.units import memory_text
-
 from ..kernel_body import Json
+from ..sizes import memory_text
 from .state_words import state_word
 
 __all__ = [

@@ -16,6 +16,7 @@ import msgspec
 
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 from jupyter_gpushare.messages import (
+    GateKind,
     KernelEnding,
     KernelGone,
     KernelLaunched,
@@ -72,7 +73,9 @@ class KernelLaunches:
         """Whether a kernel runs with our provisioner."""
         return kernel_id in self._launched
 
-    async def register(self, kernel_id: str, *, name: str, language: str) -> dict[str, str]:
+    async def register(
+        self, kernel_id: str, *, name: str, language: str, gate: GateKind
+    ) -> dict[str, str]:
         """Before a launch: the kernel's environment, from the agent if it answers."""
         request = self._request(kernel_id)
         message = RegisterKernel(
@@ -82,6 +85,7 @@ class KernelLaunches:
             user=self._user,
             request=request,
             language=language,
+            gate=gate,
         )
         self._launched[kernel_id] = launched = LaunchedKernel(message)
         with contextlib.suppress(TimeoutError):

@@ -6,7 +6,7 @@ import contextlib
 
 from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.errors import GpuShareError
-from jupyter_gpushare.messages import Event, KernelRequest
+from jupyter_gpushare.messages import Event, GateKind, KernelRequest
 
 from ..kernels.kernel_registry import KernelRegistry
 from ..kernels.launches import KernelLaunches
@@ -33,14 +33,20 @@ class ServerKernelLifecycle:
         self._requests, self._publisher, self._tasks = requests, publisher, tasks
 
     async def register(
-        self, kernel_id: str, *, name: str, language: str, request: KernelRequest | None
+        self,
+        kernel_id: str,
+        *,
+        name: str,
+        language: str,
+        gate: GateKind,
+        request: KernelRequest | None,
     ) -> dict[str, str]:
         """Before a launch: the kernel's environment. `request`: the kernelspec's, if any."""
         self._registry.add(kernel_id, name)
         if request is not None:
             self._submitter.note(kernel_id, request)
         self._publisher.changed({kernel_id})
-        return await self._launches.register(kernel_id, name=name, language=language)
+        return await self._launches.register(kernel_id, name=name, language=language, gate=gate)
 
     def add_event(self, kernel_id: str, event: Event) -> None:
         """Add an event to the kernel's history."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from jupyter_gpushare.simnode import start_of
+from jupyter_gpushare.kernel.simnode import start_of
 
 from ...policy.memory_accounting import ENDED, FOREIGN
 from ...system.processes import MARKER, SELF_TEST, ProcessId, is_owned_by, tree_of

@@ -11,8 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from jupyter_gpushare.kernel.simnode import (
+    NOT_SUPPORTED,
+    DriverError,
+    KernelReading,
+    SimGpu,
+    SimNode,
+)
 from jupyter_gpushare.messages import DeviceReport
-from jupyter_gpushare.simnode import NOT_SUPPORTED, DriverError, KernelReading, SimGpu, SimNode
 
 from ...system.cgroups import Cgroups
 from ..base.basic_devices import BasicDevices
