@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from jupyter_gpushare.simnode import start_of
+from jupyter_gpushare.kernel.simnode import start_of
 
 from .pods import pod_of
 from .process_owner import KubernetesPod, ProcessOwner, UnixUser
