@@ -10,6 +10,8 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+NO_SERVER: Final = ("localhost",)
+"""Go accepts no certificate with an empty list of names."""
 __all__ = ["Certificates"]
 
 SERVER_NAMES: Final = ("localhost", "kubernetes.default.svc", "127.0.0.1")
@@ -60,7 +62,9 @@ class Certificates:
         return path
 
     def _sign(self, file: str, *identities: str, name: str, group: str) -> None:
-        signed = self._authority.issue_cert(*identities, common_name=name, organization_name=group)
+        signed = self._authority.issue_cert(
+            *(identities or NO_SERVER), common_name=name, organization_name=group
+        )
         certificate, key = self.files(file)
         signed.cert_chain_pems[0].write_to_path(str(certificate))
         signed.private_key_pem.write_to_path(str(key))

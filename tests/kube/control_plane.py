@@ -204,6 +204,7 @@ class ControlPlane:
             "service-account-signing-key-file": files.account_key,
             "authorization-mode": "Node,RBAC",
             "allow-privileged": "true",
+            "kubelet-preferred-address-types": "InternalIP",
             "kubelet-client-certificate": client_certificate,
             "kubelet-client-key": client_key,
             "audit-policy-file": policy,

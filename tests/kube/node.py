@@ -39,6 +39,7 @@ class OneNodeCluster:
         folder.mkdir(parents=True, exist_ok=True)
         self._subnet, self._lock = _reserve_subnet()
         self.id = f"gskube{self._subnet}"
+        Leftovers(self.id, folder).remove()  # of an earlier run that was killed
         self.gateway = f"10.{self._subnet}.0.1"
         """The machine's own address on the pods' network."""
         service = f"10.{self._subnet}.255.1"
@@ -56,7 +57,6 @@ class OneNodeCluster:
     # ---- life
 
     def start(self) -> OneNodeCluster:
-        Leftovers(self.id, self.folder).remove()  # of an earlier run that was killed
         self._cleanup = subprocess.Popen(
             [sys.executable, "-m", "tests.kube.cleanup", self.id, self.folder],
             stdin=subprocess.PIPE,
