@@ -15,7 +15,6 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from tornado.web import HTTPError
 from traitlets import Any as AnyTrait
 
@@ -26,6 +25,7 @@ from .handlers.base import SETTING
 from .kernels.request import CONFIG_FIELDS, from_config, unknown_keys_message
 from .launch.bootstrap import bootstrap_environment
 from .launch.launch_plan import LaunchPlan, plan_launch
+from .launch.proxied_provisioner import ProxiedProvisioner
 from .services.service import GpuShareService
 
 __all__ = ["GpuShareProvisioner"]
@@ -50,13 +50,26 @@ GPU_VISIBILITY: Final = frozenset({"CUDA_VISIBLE_DEVICES", "GPUSHARE_HIDES_GPUS"
 """If the kernelspec or the server's environment sets one of these, it takes precedence."""
 
 
+PROXY_FAILED_TEXT: Final = (
+    "The process that gates the cells of this kernel has ended, so the kernel is restarted."
+)
+
+
+def _without_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in env.items()
+        if not SECRETS.fullmatch(name) and name not in PER_KERNEL_NAMES
+    }
+
+
 def _setting(help_text: str) -> Any:
     # Any value is accepted here: a wrong one is reported with its field at the first start and
     # never prevents a restart.
     return AnyTrait(None, allow_none=True, config=True, help=help_text)
 
 
-class GpuShareProvisioner(LocalProvisioner):
+class GpuShareProvisioner(ProxiedProvisioner):
     """`gpushare-provisioner` in a kernelspec; its `config` is the request."""
 
     preset = _setting("Name of one of the server's presets, which gives default values.")
@@ -74,17 +87,14 @@ class GpuShareProvisioner(LocalProvisioner):
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         kwargs = await super().pre_launch(**kwargs)
-        kwargs["env"] = env = {
-            name: value
-            for name, value in kwargs["env"].items()
-            if not SECRETS.fullmatch(name) and name not in PER_KERNEL_NAMES
-        }
+        kwargs["env"] = env = _without_secrets(kwargs["env"])
         is_first, self._launches = self._launches == 0, self._launches + 1
         service = self._service()
         if service is None:
             return kwargs
         request = await self._first_request(service) if is_first else None
-        plan = plan_launch(kwargs["cmd"], self._language())
+        has_proxy = self.can_use_proxy(kwargs["cmd"])
+        plan = plan_launch(kwargs["cmd"], self._language(), has_proxy=has_proxy)
         self.log.debug("gpushare: kernel %s: %s (%s)", self.kernel_id, plan.gate, plan.reason)
         if plan.gate == "bootstrap":
             env |= bootstrap_environment(env)
@@ -96,7 +106,19 @@ class GpuShareProvisioner(LocalProvisioner):
             # A restart that raises leaves a notebook that stays disconnected; a kernel without a
             # GPU still works.
             self.log.exception("gpushare: kernel %s starts without a GPU", self.kernel_id)
-        return kwargs
+        return await self.use_proxy(kwargs) if plan.gate == "proxy" else kwargs
+
+    def _proxy_environment(self) -> Mapping[str, str]:
+        return _without_secrets(os.environ)
+
+    def on_proxy_failed(self) -> None:
+        super().on_proxy_failed()
+        service = self._service()
+        if service is not None:
+            now = stamp(time.time_ns() // 1_000_000)
+            service.lifecycle.add_event(
+                self.kernel_id, Event(time=now, kind="lost", message=PROXY_FAILED_TEXT)
+            )
 
     async def _kernel_environment(
         self,

@@ -113,6 +113,7 @@ class MessageHandlers:
         old = self._socket_server.kernels.get(hello.kernel_id)
         self._socket_server.kernels[hello.kernel_id] = connection
         if old is not None and old is not connection:
+            kernel.gate.disconnect()
             old.close()
         self._welcome(kernel, connection)
         return None

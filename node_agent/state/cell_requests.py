@@ -86,11 +86,14 @@ class CellRequests:
         self.connected, self.waiting = False, {}
 
     def process_started(self, now: int) -> CellRequests:
-        """The state for a new process of the same kernel."""
+        """The state for a new process of the same kernel. What waits in a connected proxy has not
+        reached any process.
+        """
         return CellRequests(
             connected=self.connected,
             ever_connected=self.connected,
             proxied=self.proxied and self.connected,
+            waiting=self.waiting if self.proxied and self.connected else {},
             unsure_until=self.unsure_until,
             gave_up=self.gave_up,
             idle_since=now,
@@ -98,5 +101,6 @@ class CellRequests:
 
     def process_exited(self) -> None:
         """Nothing runs or waits any more."""
-        self.running, self.waiting = set(), {}
-        self.connected = self.connected and self.proxied
+        self.running = set()
+        if not self.proxied:
+            self.waiting, self.connected = {}, False

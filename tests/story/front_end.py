@@ -26,6 +26,10 @@ class RestError(Exception):
         self.status, self.body = status, body
 
 
+PROXY = "jupyter_gpushare.kernel_proxy"
+"""Module of the process that stands between a server and kernels of other languages."""
+
+
 def eventually(condition: Callable[[], object], what: str, within: float = TIMEOUT_S) -> object:
     """The first true result; a failure shows the last false one."""
     deadline, answer = time.monotonic() + within, None
@@ -74,7 +78,11 @@ def kernel_processes() -> Iterator[psutil.Process]:
 
 def kernel_pid(kernel_id: str) -> int:
     """The kernel's main process."""
-    return next(p.pid for p in kernel_processes() if kernel_id in " ".join(p.info["cmdline"] or []))
+    for process in kernel_processes():
+        line = " ".join(process.info["cmdline"] or [])
+        if kernel_id in line and PROXY not in line:
+            return process.pid
+    raise StopIteration
 
 
 class Notebook:
