@@ -191,6 +191,8 @@ def _config(
         },
         LabApp={"default_url": f"/lab/tree/{TUTORIAL}", "open_browser": not no_browser},
         GpuShareExtension={
+            "scheduler_url": "",  # not $GPUSHARE_SCHEDULER
+            "agent_socket": "",
             "simulate": f"A100:{gpus}",
             "simulated_gpu_memory": gpu_memory,
             "state_dir": str(folder / "state"),

@@ -35,6 +35,7 @@ SEND_TIMEOUT_S: Final = 5.0
 PING_S: Final = 1.0
 """How often a kernel on a real GPU reports that its interpreter runs."""
 MAX_LINE_BYTES: Final = 4 << 20
+NOT_REACHABLE: Final = "not reachable; this is the last known state"
 
 
 class AgentAddress(NamedTuple):
@@ -100,6 +101,11 @@ class AgentConnection:
     def is_lost(self) -> bool:
         """Whether this kernel has an agent that is not connected now."""
         return self.address is not None and not self.welcomed.is_set()
+
+    @property
+    def loss_text(self) -> str:
+        """Why no agent answers; "" while one is connected, or when this kernel has none."""
+        return (self.problem() or NOT_REACHABLE) if self.is_lost else ""
 
     def problem(self) -> str:
         """Why no agent has ever answered, or why it refuses this kernel, if known; or ""."""

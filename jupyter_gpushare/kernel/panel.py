@@ -130,9 +130,9 @@ class GpuPanel:
             self._next_draw, self._drawn_at = None, time.monotonic()
             connection = self._session.connection
             kernel, has_agent = connection.kernel, connection.address is not None
-            lost = connection.is_lost
+            lost = connection.loss_text
             self._card.value = body_html(
-                kernel, agent_lost=lost, has_agent=has_agent, error=self._error
+                kernel, agent_problem=lost, has_agent=has_agent, error=self._error
             )
             enabled = set()
             if has_agent and not lost and not self._request_open:
@@ -182,11 +182,11 @@ def possible_actions(kernel: Json) -> set[str]:
     return actions
 
 
-def body_html(kernel: Json, *, agent_lost: bool, has_agent: bool, error: str = "") -> str:
+def body_html(kernel: Json, *, agent_problem: str, has_agent: bool, error: str = "") -> str:
     """The card, and the refusal of the last request."""
     if not has_agent:
         return f"<p>{html.escape(NOT_OURS.capitalize())}.</p>"
-    card = card_html(kernel, agent_lost=agent_lost)
+    card = card_html(kernel, agent_problem=agent_problem)
     if not error:
         return card
     return f'{card}<div role="alert" style="{ALERT_STYLE}">{html.escape(error)}</div>'

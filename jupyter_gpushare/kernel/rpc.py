@@ -19,6 +19,8 @@ __all__ = ["NOT_OURS", "GpuError", "act", "call", "kernel_in", "request_body", "
 
 REPLY_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 5.0
+KNOWN_PROBLEM_S: Final = 0.5
+"""The same when no agent was expected at the launch of this kernel."""
 NOT_OURS: Final = (
     "this kernel was not started by the gpushare provisioner, so it cannot use a shared GPU"
 )
@@ -53,8 +55,8 @@ def call(action: str, body: Json | None = None) -> Json:
     connection = current().connection
     if connection.address is None:
         raise GpuError(NOT_OURS, "conflict")
-    if not connection.welcomed.wait(CONNECT_TIMEOUT_S):
-        problem = connection.problem()
+    problem = connection.problem()
+    if not connection.welcomed.wait(KNOWN_PROBLEM_S if problem else CONNECT_TIMEOUT_S):
         message = f"no GPU is available: {problem}" if problem else NOT_REACHABLE
         raise GpuError(message, "unavailable")
     with connection.open_request() as (n, replies):

@@ -62,7 +62,8 @@ class _Process:
         self.pid = os.getpid()
         self.start = start_of(self.pid) or 0
         self.node = SimNode(path)
-        self.node.join(self.pid, self.start, self.kernel)
+        self.number = self.node.number_of(self.pid)
+        self.node.join(self.number, self.start, self.kernel)
         self.lock = threading.Lock()
         self.unreferenced: deque[int] = deque()
 
@@ -193,7 +194,7 @@ def alloc(size: int | str, device: int = 0) -> Buffer:
     """
     nbytes = _size(size)
     try:
-        number = _call(lambda p: p.node.allocate(p.pid, p.start, p.kernel, device, nbytes))
+        number = _call(lambda p: p.node.allocate(p.number, p.start, p.kernel, device, nbytes))
     except DeviceExhausted as room:
         raise _out_of_memory(room) from None
     return Buffer(number, nbytes, device, _process())
@@ -240,6 +241,6 @@ def _book(seconds: float) -> None:
     ms = round(seconds * 1000)
 
     def work(process: _Process) -> Any:
-        process.node.worked(process.pid, process.start, ms)
+        process.node.worked(process.number, process.start, ms)
 
     _call(work)

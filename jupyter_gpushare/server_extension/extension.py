@@ -51,7 +51,8 @@ class GpuShareExtension(ExtensionApp):
         config=True,
         help=(
             "Address of the scheduler service: http://, https:// or unix:///PATH. "
-            "Default: run an embedded scheduler inside this server."
+            "Default: $GPUSHARE_SCHEDULER; without it an embedded scheduler runs inside this "
+            "server."
         ),
     )
     scheduler_token_file = Unicode(
@@ -68,7 +69,10 @@ class GpuShareExtension(ExtensionApp):
     agent_socket = Unicode(
         "",
         config=True,
-        help="Unix socket of this machine's node agent. Default: `agent.sock` in the state folder.",
+        help=(
+            "Unix socket of this machine's node agent. "
+            "Default: $GPUSHARE_AGENT_SOCKET, or `agent.sock` in the state folder."
+        ),
     )
     state_dir = Unicode(
         config=True,
@@ -118,6 +122,14 @@ class GpuShareExtension(ExtensionApp):
         ),
     )
 
+    @default("scheduler_url")
+    def _default_scheduler_url(self) -> str:
+        return os.environ.get("GPUSHARE_SCHEDULER", "")
+
+    @default("agent_socket")
+    def _default_agent_socket(self) -> str:
+        return os.environ.get("GPUSHARE_AGENT_SOCKET", "")
+
     @default("state_dir")
     def _default_state_dir(self) -> str:
         return os.environ.get("GPUSHARE_STATE") or str(Path(jupyter_data_dir()) / "gpushare")
@@ -151,7 +163,7 @@ class GpuShareExtension(ExtensionApp):
         self.service = GpuShareService(
             self._jupyter,
             self._scheduler_client(transport),
-            AgentClient(self._socket(), self.log),
+            AgentClient(self._socket(), self.log, is_optional=bool(self.scheduler_url)),
             self._service_settings(),
             self.log,
         )

@@ -114,17 +114,6 @@ class Server(Rest):
         (folder / "kernel.json").write_text(json.dumps(spec))
 
     def _write_config(self) -> None:
-        ours = {
-            "policy_file": str(self.folder / "gpushare.yaml"),
-            "simulate": str(self.gpus),
-            "state_dir": str(self.state),
-        }
-        if self.remote:
-            ours = {
-                "scheduler_url": f"http://127.0.0.1:{self.scheduler_port}",
-                "state_dir": str(self.state),
-                "scheduler_token_file": str(self.state / "admin.token"),
-            }
         config = {
             "ServerApp": {
                 "jpserver_extensions": {"jupyter_gpushare": True},
@@ -135,9 +124,22 @@ class Server(Rest):
                 "allow_root": True,
             },
             "IdentityProvider": {"token": TOKEN},
-            "GpuShareExtension": ours,
+            "GpuShareExtension": self._settings(),
         }
         (self.folder / "config/jupyter_server_config.json").write_text(json.dumps(config))
+
+    def _settings(self) -> dict[str, str]:
+        if self.remote:
+            return {
+                "scheduler_url": f"http://127.0.0.1:{self.scheduler_port}",
+                "state_dir": str(self.state),
+                "scheduler_token_file": str(self.state / "admin.token"),
+            }
+        return {
+            "policy_file": str(self.folder / "gpushare.yaml"),
+            "simulate": str(self.gpus),
+            "state_dir": str(self.state),
+        }
 
     # ---- processes
 
@@ -175,8 +177,9 @@ class Server(Rest):
             "the scheduler listens",
         )
 
-    def start_agent(self) -> None:
+    def start_agent(self, *options: str) -> None:
         self.agent(
+            *options,
             "--scheduler",
             f"http://127.0.0.1:{self.scheduler_port}",
             "--simulate",

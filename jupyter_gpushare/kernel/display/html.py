@@ -68,9 +68,9 @@ class KernelStatusDisplay(dict[str, Any]):
         return card_html(self)
 
 
-def card_html(kernel: Json, *, agent_lost: bool = False) -> str:
+def card_html(kernel: Json, *, agent_problem: str = "") -> str:
     """State, share, memory bar, why it waits, and the last event."""
-    rows = text_view.kernel_rows(kernel, agent_lost=agent_lost)
+    rows = text_view.kernel_rows(kernel, agent_problem=agent_problem)
     lines = "".join(_line(label, text) for label, text in rows if text)
     return f"<b>{html.escape(text_view.title(kernel))}</b>{TABLE}{lines}</table>{_bar(kernel)}"
 

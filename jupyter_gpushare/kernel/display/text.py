@@ -48,10 +48,10 @@ def share_text(share: Json) -> str:
     return memory_text(memory) if memory is not None else ""
 
 
-def kernel_text(kernel: Json, *, agent_lost: bool = False) -> str:
+def kernel_text(kernel: Json, *, agent_problem: str = "") -> str:
     """The output of `%gpu`."""
     lines = [title(kernel)]
-    for label, text in kernel_rows(kernel, agent_lost=agent_lost):
+    for label, text in kernel_rows(kernel, agent_problem=agent_problem):
         if not text:
             continue
         if label == "memory" and kernel["gpu_memory_total_mib"]:
@@ -67,8 +67,8 @@ def title(kernel: Json) -> str:
     return "GPU share of this notebook" + (" (simulated GPU)" if kernel.get("simulated") else "")
 
 
-def kernel_rows(kernel: Json, *, agent_lost: bool = False) -> list[tuple[str, str]]:
-    """Labels and texts; a text may have several lines."""
+def kernel_rows(kernel: Json, *, agent_problem: str = "") -> list[tuple[str, str]]:
+    """Labels and texts; a text may have several lines. `agent_problem`: why no agent answers."""
     rows = [("state", _state_text(kernel))]
     if kernel["state"] == "detached" and not kernel["workload"]:
         rows.append(("", "request a share with `%gpu request 0.5`"))
@@ -90,8 +90,8 @@ def kernel_rows(kernel: Json, *, agent_lost: bool = False) -> list[tuple[str, st
     if kernel["events"]:
         last = kernel["events"][-1]
         rows.append(("last", f"{clock(last['time'])}  {last['message']}"))
-    if agent_lost:
-        rows.append(("agent", "not reachable; this is the last known state"))
+    if agent_problem:
+        rows.append(("agent", agent_problem))
     return rows
 
 

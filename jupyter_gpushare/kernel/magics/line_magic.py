@@ -50,9 +50,9 @@ def _run_verb(line: str) -> DisplayValue:
         return result
     if isinstance(result, str):
         return DisplayValue(result)
-    lost = current().connection.is_lost
-    text = text_view.kernel_text(result, agent_lost=lost)
-    return DisplayValue(text, card_html(result, agent_lost=lost))
+    problem = current().connection.loss_text
+    text = text_view.kernel_text(result, agent_problem=problem)
+    return DisplayValue(text, card_html(result, agent_problem=problem))
 
 
 def _preformatted(text: str) -> DisplayValue:

@@ -3,7 +3,8 @@
 Kernels (`jupyter_gpushare.kernel.simgpu`) and the node agent
 (`node_agent.devices.simulated.simulated_devices`) open the same file, as they would use one driver.
 Like device memory, it survives the exit of either side: memory of a process is freed only when the
-process has exited. Processes are identified by (pid, start time). Amounts are bytes, times are
+process has exited. Processes are identified by (number, start time); the number is the pid, or more
+in another pid namespace than the agent's (`process_numbers`). Amounts are bytes, times are
 monotonic ms.
 
 Calls of the driver have the signature and the error numbers of CUDA's checkpoint API: lock,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from .model import KernelReading, Reading, now_ms, start_of
+from .model import KernelReading, Reading, now_ms
 from .processes import ProcessCalls
 
 __all__ = ["AgentCalls"]
@@ -42,9 +42,8 @@ class AgentCalls(ProcessCalls):
 
     def read_all(self) -> Reading:
         """The whole node; memory of exited processes is freed first."""
-        if any(
-            start_of(pid) != start for pid, start in self._rows("SELECT pid, start FROM processes")
-        ):
+        processes = self._rows("SELECT pid, start FROM processes")
+        if any(self._numbers.has_ended(pid, start) for pid, start in processes):
             with self._writing() as db:
                 self._sweep(db)
         with self._lock:

@@ -13,7 +13,6 @@ from .model import (
     OPERATING_SYSTEM,
     OUT_OF_MEMORY,
     DriverError,
-    start_of,
 )
 
 __all__ = ["CheckpointCalls"]
@@ -33,7 +32,7 @@ class CheckpointCalls(AgentCalls):
         row = db.execute(
             "SELECT kernel, state FROM processes WHERE pid=? AND start=?", (pid, start)
         ).fetchone()
-        if row is None or row[1] != before or start_of(pid) != start:
+        if row is None or row[1] != before or self._numbers.has_ended(pid, start):
             raise DriverError(
                 ILLEGAL_STATE, f"process {pid} is {row[1] if row else 'gone'}, not {before}"
             )

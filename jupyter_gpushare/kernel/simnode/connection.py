@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from .model import SimGpu
+from .process_numbers import ProcessNumbers, pid_namespace
 
 __all__ = ["Connection"]
 
@@ -30,6 +31,7 @@ CREATE INDEX IF NOT EXISTS by_kernel ON allocations(kernel, gpu);
 CREATE INDEX IF NOT EXISTS by_gpu ON allocations(gpu, bytes);
 CREATE TABLE IF NOT EXISTS faults(name TEXT, argument TEXT, PRIMARY KEY(name, argument));
 CREATE TABLE IF NOT EXISTS freed(gpu TEXT, bytes INTEGER, at INTEGER);
+CREATE TABLE IF NOT EXISTS agent(pid_namespace INTEGER NOT NULL);
 """
 
 
@@ -43,6 +45,7 @@ class Connection:
             self.path, timeout=timeout, isolation_level=None, check_same_thread=False
         )
         self._db.execute("PRAGMA synchronous=OFF")
+        self._numbers = ProcessNumbers(self._agent_namespace())
 
     @classmethod
     def create(
@@ -68,12 +71,31 @@ class Connection:
         node._db.execute("PRAGMA journal_mode=WAL")
         node._db.executescript(SCHEMA)
         with node._writing() as db:
+            db.execute("DELETE FROM agent")
+            db.execute("INSERT INTO agent VALUES(?)", (pid_namespace(),))
             db.execute("DELETE FROM gpus")
             db.executemany(
                 "INSERT INTO gpus VALUES(?,?,?,?)",
                 [(g.uuid, g.index, g.model, g.total) for g in gpus],
             )
+        node._numbers = ProcessNumbers(pid_namespace())
         return node
+
+    def _agent_namespace(self) -> int:
+        """0: in a new file, or in one of an agent of version 0.1.0."""
+        try:
+            row = self._db.execute("SELECT pid_namespace FROM agent").fetchone()
+        except sqlite3.OperationalError:
+            return 0
+        return int(row[0]) if row else 0
+
+    def number_of(self, pid: int) -> int:
+        """The number in this file of a process that has this pid here."""
+        return self._numbers.number_of(pid)
+
+    def pid_of(self, number: int, start: int) -> int | None:
+        """The pid here of a process in this file; None: it has ended, or cannot be seen."""
+        return self._numbers.pid_of(number, start)
 
     def close(self) -> None:
         """Closes the connection. The node stays in the file."""

@@ -51,8 +51,8 @@ class SimGpu:
 
 @dataclass
 class KernelReading:
-    """One kernel's processes: resident bytes per (device ordinal, GPU), and saved bytes per device
-    ordinal.
+    """One kernel's processes (number, start time, state); resident bytes per (device ordinal, GPU),
+    and saved bytes per device ordinal.
     """
 
     held: dict[tuple[int, str], int] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""What processes with GPU memory do: join, allocate, free, fill, read, compute."""
+"""What processes with GPU memory do: join, allocate, free, fill, read, compute. A `pid` is the
+number of a process (`process_numbers`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .connection import Connection
-from .model import DeviceBlocked, DeviceDetached, DeviceExhausted, now_ms, start_of
+from .model import DeviceBlocked, DeviceDetached, DeviceExhausted, now_ms
 
 __all__ = ["ProcessCalls"]
 
@@ -125,7 +127,7 @@ class ProcessCalls(Connection):
 
     def _sweep(self, db: sqlite3.Connection) -> None:
         for pid, start, kernel in db.execute("SELECT pid, start, kernel FROM processes").fetchall():
-            if start_of(pid) != start and not self._faulty(db, "lingers", kernel):
+            if self._numbers.has_ended(pid, start) and not self._faulty(db, "lingers", kernel):
                 self._drop(db, "pid=? AND start=?", (pid, start))
                 db.execute("DELETE FROM processes WHERE pid=? AND start=?", (pid, start))
 

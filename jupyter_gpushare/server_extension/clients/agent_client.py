@@ -39,6 +39,7 @@ LONGEST_PAUSE_S: Final = 0.5
 LONGEST_LINE: Final = 8 << 20
 LONGEST_BACKLOG: Final = 4 << 20
 """Bytes that may be queued for an agent that does not read; with more, the client reconnects."""
+NO_AGENT: Final = "this server's node shares no GPU"
 NO_ANSWER: Final = "the node agent of this machine does not answer"
 
 
@@ -53,8 +54,10 @@ class AgentListener(Protocol):
 
 
 class AgentClient:
-    def __init__(self, path: str, log: Logger) -> None:
-        self.path = path
+    """`is_optional`: this server's node may share no GPU, and then has no agent."""
+
+    def __init__(self, path: str, log: Logger, *, is_optional: bool = False) -> None:
+        self.path, self._is_optional = path, is_optional
         self.welcome: ServerWelcome | None = None
         """The agent's welcome at the last connection; kept while the agent is unreachable."""
         self.connected = asyncio.Event()
@@ -63,6 +66,12 @@ class AgentClient:
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[ToServer]] = {}
         self._writer: asyncio.StreamWriter | None = None
+
+    @property
+    def missing(self) -> str | None:
+        """Why there is no agent to wait for; None: there is one, or has been."""
+        is_expected = not self._is_optional or self.welcome is not None
+        return None if is_expected or os.path.exists(self.path) else NO_AGENT
 
     async def run(self, listener: AgentListener) -> None:
         """Connect and reconnect until cancelled."""
@@ -148,8 +157,8 @@ class AgentClient:
         """A number for a message that is answered."""
         return next(self._numbers)
 
-    async def register(self, message: RegisterKernel, within: float) -> dict[str, str]:
-        """The environment for a kernel.
+    async def register(self, message: RegisterKernel, within: float) -> Registered:
+        """The environment for a kernel, and its token if the agent does not write it to a file.
 
         Raises:
             Unavailable: no answer within `within` seconds.
@@ -159,7 +168,7 @@ class AgentClient:
         assert isinstance(answer, Registered)
         if answer.error is not None:
             raise error_of(answer.error)
-        return answer.env
+        return answer
 
     async def act(self, message: KernelActionRequest, within: float) -> None:
         """Suspend, resume, pin or unpin a kernel.

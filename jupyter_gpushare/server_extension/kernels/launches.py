@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from dataclasses import dataclass
 from logging import Logger
+from pathlib import Path
 from typing import Final
 
 import msgspec
+from jupyter_core.paths import jupyter_runtime_dir
 
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 from jupyter_gpushare.messages import (
@@ -26,8 +29,9 @@ from jupyter_gpushare.messages import (
 
 from ..clients.agent_client import AgentClient
 from ..clients.startup import StartupState
-from . import unregistered
 from .kernel_registry import KernelRegistry
+from .token_files import KernelTokenFiles, hash_of
+from .unregistered import unregistered_kernel
 
 __all__ = ["LAUNCH_S", "KernelLaunches"]
 
@@ -51,6 +55,12 @@ class LaunchedKernel:
     is_known: bool = False
     """Whether the agent answered its registration."""
 
+    def has_started(self, token_hash: str, launch: str) -> None:
+        """What the agent must learn when it finds the kernel running."""
+        self.registration = msgspec.structs.replace(
+            self.registration, token_hash=token_hash, launch=launch
+        )
+
 
 class KernelLaunches:
     """The kernels that run with our provisioner. `user`: their user, for the agent."""
@@ -66,6 +76,7 @@ class KernelLaunches:
     ) -> None:
         self._registry, self._agent, self._startup = registry, agent, startup
         self._log, self._user = log, user
+        self._token_files = KernelTokenFiles(Path(jupyter_runtime_dir()) / "gpushare")
         self._launched: dict[str, LaunchedKernel] = {}
         self._devices_env: dict[str, str] = {}
 
@@ -94,32 +105,56 @@ class KernelLaunches:
         env = await self._environment(launched)
         if not env:
             return {}
-        if request is not None and request.pending:
-            env["GPUSHARE_WANTS_GPU"] = "1"
-        if self._startup.problem:  # shown by a kernel that cannot connect to an agent
-            env["GPUSHARE_PROBLEM"] = self._startup.problem
+        if request is not None and request.pending and not self._agent.missing:
+            env["GPUSHARE_WANTS_GPU"] = "1"  # its cells wait for an agent that is away
+        if problem := self._problem():  # shown by a kernel that cannot connect to an agent
+            env["GPUSHARE_PROBLEM"] = problem
         return env
 
     async def _environment(self, launched: LaunchedKernel) -> dict[str, str]:
-        message = launched.registration
+        kernel_id = launched.registration.kernel_id
         try:
-            env = await self._register_with_agent(message)
+            env = await self._register_with_agent(launched)
         except GpuShareError as error:
-            self._log.warning(
-                "gpushare: kernel %s starts without a GPU: %s", message.kernel_id, error.message
+            level = logging.INFO if self._agent.missing else logging.WARNING
+            self._log.log(
+                level, "gpushare: kernel %s starts without a GPU: %s", kernel_id, error.message
             )
-            return unregistered.environment(message.kernel_id, self._agent.path, self._devices_env)
+            if not self._agent.missing and not Path(self._agent.path).parent.is_dir():
+                return {}  # no agent ever ran here
+            found = unregistered_kernel(
+                kernel_id, self._agent.path, self._devices_env, self._token_files
+            )
+            launched.has_started(found.token_hash, found.launch)
+            return found.env
         launched.is_known = True
         self._devices_env = {
             name: value for name, value in env.items() if name not in PER_KERNEL_NAMES
         }
-        return dict(env)
+        return env
 
-    async def _register_with_agent(self, message: RegisterKernel) -> dict[str, str]:
-        problem = self._startup.problem
+    async def _register_with_agent(self, launched: LaunchedKernel) -> dict[str, str]:
+        """Raises GpuShareError: it starts without the agent."""
+        problem, kernel_id = self._problem(), launched.registration.kernel_id
         if problem and not self._agent.connected.is_set():
             raise Unavailable(problem)  # no agent will connect: do not wait for one
-        return await self._agent.register(message, LAUNCH_S)
+        answer = await self._agent.register(launched.registration, LAUNCH_S)
+        env, token_hash = dict(answer.env), ""
+        if answer.token:
+            try:
+                path = self._token_files.write(kernel_id, answer.token)
+            except OSError as error:
+                text = f"the kernel's token cannot be written: {error.strerror}"
+                raise Unavailable(text, field=error.filename) from None
+            # in a container the socket may have another path than at the agent
+            env |= {"GPUSHARE_TOKEN_FILE": str(path), "GPUSHARE_AGENT": self._agent.path}
+            token_hash = hash_of(answer.token)
+        launched.has_started(token_hash, env.get("GPUSHARE_LAUNCH", ""))
+        return env
+
+    def _problem(self) -> str | None:
+        """Why there is no agent; None: there is one, or it may be starting."""
+        return self._startup.problem or self._agent.missing
 
     def launched(self, kernel_id: str, pid: int) -> bool:
         """After a launch; False: the kernel was not launched by our provisioner."""
@@ -160,6 +195,8 @@ class KernelLaunches:
     def ended(self, kernel_id: str) -> None:
         """The kernel has ended for good."""
         if self._launched.pop(kernel_id, None) is not None:
+            with contextlib.suppress(OSError):
+                self._token_files.remove(kernel_id)
             self._agent.send(KernelGone(kernel_id=kernel_id, restarting=False))
 
     def _request(self, kernel_id: str) -> KernelRequestState | None:

@@ -84,6 +84,8 @@ class WorkloadClient:
         )
 
     async def _node(self) -> str:
+        if self._agent.missing:
+            raise Unavailable(self._agent.missing)
         try:
             async with asyncio.timeout(NODE_S):
                 await self._agent.connected.wait()

@@ -97,7 +97,9 @@ class StatusService:
         if self._agent.connected.is_set():
             return SchedulerStatus(reachable=True, problem=None)
         problem = (
-            self._startup.problem or f"the node agent of this machine {self._why_unreachable()}"
+            self._startup.problem
+            or self._agent.missing
+            or f"the node agent of this machine {self._why_unreachable()}"
         )
         return SchedulerStatus(reachable=False, problem=problem)
 

@@ -133,9 +133,14 @@ class SimulatedDevices(BasicDevices):
             image=tuple(image),
             suspended="checkpointed" in states,
             half_done="locked" in states,
-            processes=tuple((pid, start) for pid, start, _ in known.processes),
+            processes=self._pids(known),
             busy_ms=known.busy_ms,
         )
+
+    def _pids(self, known: KernelReading) -> tuple[tuple[int, int], ...]:
+        """The processes as this agent sees them."""
+        found = ((self._node.pid_of(number, start), start) for number, start, _ in known.processes)
+        return tuple((pid, start) for pid, start in found if pid is not None)
 
     def attach(self, kernels: Mapping[str, Sequence[tuple[int, int]]]) -> None:
         """One transaction for all of them."""
