@@ -8,6 +8,7 @@ uses the notebook side's own line to the agent, so a change of the words breaks 
 
 from __future__ import annotations
 
+import fractions  # noqa: F401 - another user may not be able to read the library of root
 import json
 import os
 import pwd
