@@ -68,7 +68,7 @@ def filled(database: Database) -> Database:
                 devices=[m.DeviceReport(index=0, uuid="S", model="S", total_mib=100)],
             )
         )
-        write.lease(lease("w@1"), 1)
+        write.granted([lease("w@1")], 1)
         write.used(
             {"w@1": ("p", {"held_ms": 1, "busy_ms": 1, "used_mib_ms": 1, "borrowed_mib_ms": 0})}
         )
@@ -84,19 +84,19 @@ def test_a_sound_database_is_said_to_be_sound(filled: Database, capsys: pytest.C
 
 WRONG = {
     "an overcommitted GPU": (
-        lambda write: write.lease(lease("v@1", workload="w", pod="other"), 1),
+        lambda write: write.granted([lease("v@1", workload="w", pod="other")], 1),
         "GPU 0 of node n0 is overcommitted: 120 of",
     ),
     "a pod with two leases": (
-        lambda write: write.lease(lease("w@2", planned_gpus=[]), 1),
+        lambda write: write.granted([lease("w@2", planned_gpus=[])], 1),
         "Pod kernel of workload w has 2 leases.",
     ),
     "a lease without a workload": (
-        lambda write: write.lease(lease("x@1", workload="x", planned_gpus=[]), 1),
+        lambda write: write.granted([lease("x@1", workload="x", planned_gpus=[])], 1),
         "its workload x has ended",
     ),
     "a lease on no node": (
-        lambda write: write.lease(lease("w@2", pod="o", node="n9"), 1),
+        lambda write: write.granted([lease("w@2", pod="o", node="n9")], 1),
         "on the unknown node n9",
     ),
     "use without a lease": (

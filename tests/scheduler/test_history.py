@@ -58,6 +58,10 @@ class Bench:
         self.store.close()
         return Bench(self.folder, self.time)
 
+    def lease(self, id_: str) -> m.LeaseBody:
+        (lease,) = self.service.unit_of_work.records[id_].leases.values()
+        return lease
+
     def course_is_reclaimed(self) -> None:
         """Bob's course holds both GPUs over quota; Alice asks for one of hers."""
         for id_ in ("c1", "c2"):
@@ -153,6 +157,19 @@ def test_a_restarted_scheduler_remembers_evictions_and_a_sample_of_every_ten_min
     before, after = of(again.queue_history(ADMIN, None, "60"), "research")
     assert before == 0.0
     assert after >= 1.0
+
+
+def test_a_restarted_scheduler_knows_when_evicted_leases_began(bench: Bench):
+    bench.course_is_reclaimed()
+    bench.pass_ms(60_000)
+    kept = next(id_ for id_ in ("c1", "c2") if bench.lease(id_).wanted == "hold")
+    record = bench.service.unit_of_work.records[kept]
+    bench.service.unit_of_work.evict_leases(record, [bench.lease(kept)], "drain", "drained", 0)
+    began = {id_: dict(bench.service.unit_of_work.records[id_].started) for id_ in ("c1", "c2")}
+    assert all(bench.lease(id_).wanted == "evict" for id_ in began)
+    again = bench.restarted()
+    for id_, starts in began.items():
+        assert again.service.unit_of_work.records[id_].started == starts
 
 
 def test_what_cannot_be_read_keeps_no_scheduler_from_starting(bench: Bench):

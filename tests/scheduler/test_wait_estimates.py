@@ -141,8 +141,8 @@ def test_a_second_grant_is_not_the_end_of_the_first_wait(ruled: Queue):
     lease, begun = view.pods[0].lease, ruled.time
     with ruled.store.transaction() as write:
         write.lease_ended(lease.id, begun + MINUTE)
-        write.lease(replace(lease, id=lease.id + "-again"), begun + HOUR)
-        write.lease(replace(lease, id="other@1", workload="unknown"), begun)
+        write.granted([replace(lease, id=lease.id + "-again")], begun + HOUR)
+        write.granted([replace(lease, id="other@1", workload="unknown")], begun)
     ruled.ask("gone", 2)
     ruled.time += HOUR
     ruled.end("gone")

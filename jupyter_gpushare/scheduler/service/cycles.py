@@ -75,9 +75,10 @@ class CycleRunner:
             decisions = cycle(unit_of_work.cluster, now, done)
             if replaced is not None:
                 self._replacements.check_granted(replaced[0], decisions)
-            granted = [self._grant(write, bind, now) for bind in decisions.binds]
-            replanned = self._replan_all(write, decisions.replans, now)
-            evicted = self._evict_all(write, decisions.evictions, now, replanned)
+            granted = [self._grant(write, bind) for bind in decisions.binds]
+            write.granted([lease for _, lease in granted], now)
+            replanned = self._replan_all(write, decisions.replans)
+            evicted = self._evict_all(write, decisions.evictions, replanned)
         changes = [*replanned, *granted, *evicted]
         unit_of_work.decisions = decisions
         self._announce(changes, now)
@@ -109,7 +110,7 @@ class CycleRunner:
         with self._unit_of_work.transaction() as write:
             for evict in evictions:
                 self._replacements.release(evict)
-            evicted = self._evict_all(write, evictions, now)
+            evicted = self._evict_all(write, evictions)
         self._announce(evicted, now)
         for record, _ in evicted:
             self._unit_of_work.publish_change(record)
@@ -129,7 +130,7 @@ class CycleRunner:
                 lease.node, m.LeaseUpdated(revision=self._unit_of_work.revision, lease=lease)
             )
 
-    def _grant(self, write: StoreTransaction, bind: Bind, now: int) -> LeaseChange:
+    def _grant(self, write: StoreTransaction, bind: Bind) -> LeaseChange:
         unit_of_work = self._unit_of_work
         record = unit_of_work.records[bind.workload]
         node = unit_of_work.nodes.report(bind.spot.node)
@@ -143,14 +144,13 @@ class CycleRunner:
             devices=bind.spot.devices,
             rules=unit_of_work.loaded.rules.lease_rules(record.project, pool),
         )
-        write.lease(lease, now)
         unit_of_work.event(
             write, record, "granted", f"Granted {request_text(record)} on {node.name}."
         )
         return record, lease
 
     def _replan_all(
-        self, write: StoreTransaction, replans: tuple[Replan, ...], now: int
+        self, write: StoreTransaction, replans: tuple[Replan, ...]
     ) -> list[LeaseChange]:
         """Plans leases on other GPUs of their nodes; agents decide where their processes run."""
         changes = []
@@ -159,7 +159,7 @@ class CycleRunner:
             lease = record.leases.get(replan.pod)
             if lease is not None:
                 lease = replace(lease, planned_gpus=list(replan.spot.devices))
-                write.lease(lease, record.started.get(lease.id, now))
+                write.lease(lease)
                 changes.append((record, lease))
         return changes
 
@@ -167,7 +167,6 @@ class CycleRunner:
         self,
         write: StoreTransaction,
         evictions: tuple[Evict, ...],
-        now: int,
         replanned: Sequence[LeaseChange] = (),
     ) -> list[LeaseChange]:
         newest = {lease.id: lease for _, lease in replanned}
@@ -177,7 +176,7 @@ class CycleRunner:
             lease = record.leases.get(evict.pod)
             if lease is not None:
                 lease = newest.get(lease.id, lease)
-                changes.append((record, self._evict(write, record, lease, evict, now)))
+                changes.append((record, self._evict(write, record, lease, evict)))
         return changes
 
     def _evict(
@@ -186,13 +185,12 @@ class CycleRunner:
         record: WorkloadRecord,
         lease: m.LeaseBody,
         evict: Evict,
-        now: int,
     ) -> m.LeaseBody:
         unit_of_work = self._unit_of_work
         wanted = replace(
             lease, wanted="evict", message=evict.message, notice_ms=unit_of_work.loaded.admin.notice
         )
-        write.lease(wanted, now)
+        write.lease(wanted)
         unit_of_work.event(write, record, "evicted", evict.message)
         unit_of_work.evicted(write, record, evict)
         return wanted

@@ -203,7 +203,7 @@ class TimeLimits:
             return
         with self.unit_of_work.transaction() as write:
             for lease in leases:
-                write.lease(lease, record.started.get(lease.id, self.unit_of_work.clock()))
+                write.lease(lease)
         self.unit_of_work.publish_leases(record, leases)
 
     # -- released by the idle rule --

@@ -282,7 +282,7 @@ class WaitEstimates:
         """By when each workload starts, as far as the projection reaches; for a what-if request
         only that one.
         """
-        begun, found = time.perf_counter(), dict[str, int]()
+        begun, found = time.thread_time(), dict[str, int]()
         notice = self._unit_of_work.loaded.admin.notice + SAVING
         with closing(
             project_starts(
@@ -295,7 +295,7 @@ class WaitEstimates:
         ) as steps:
             for at, started in steps:
                 found |= dict.fromkeys(started - found.keys(), at)
-                if time.perf_counter() - begun > BUDGET or (
+                if time.thread_time() - begun > BUDGET or (
                     asked is not None and asked.id in started
                 ):
                     break

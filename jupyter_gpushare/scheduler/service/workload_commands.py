@@ -159,7 +159,7 @@ class WorkloadCommands:
             with self.unit_of_work.transaction() as write:
                 write.renamed(request)
                 for lease in leases:
-                    write.lease(lease, record.started.get(lease.id, self.unit_of_work.clock()))
+                    write.lease(lease)
             record.request = request
             self.unit_of_work.publish_leases(record, leases)
         return self.visibility.shown(identity, self.pending_status.view(record))

@@ -232,7 +232,7 @@ class UnitOfWork:
             for lease in wanted:
                 if self.cluster.state(record.id, lease.pod) != "releasing":
                     self.cluster.apply(PodEvicted(record.id, lease.pod))
-                write.lease(lease, record.started.get(lease.id, self.clock()))
+                write.lease(lease)
                 self.evicted(
                     write,
                     record,

@@ -34,7 +34,6 @@ def _upsert(
 
 
 _REVISION: Final = _upsert(s.facts, "key", ["value"])
-_LEASE: Final = _upsert(s.leases, "id", ["body", "ended_ms"])  # the start time does not change
 _NODE: Final = _upsert(s.nodes, "name", ["report"])
 _USED: Final = _upsert(
     s.usage, "lease", added=["held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"]
@@ -53,6 +52,8 @@ _ENDED: Final = s.workloads.update().where(
 _LEASES_ENDED: Final = s.leases.update().where(
     s.leases.c.workload == sql.bindparam("of"), s.leases.c.ended_ms.is_(None)
 )
+_GRANTED: Final = s.leases.insert()
+_LEASE: Final = s.leases.update().where(s.leases.c.id == sql.bindparam("of"))
 _LEASE_ENDED: Final = s.leases.update().where(s.leases.c.id == sql.bindparam("of"))
 
 
@@ -100,16 +101,14 @@ class StoreTransaction:
         self.do(_ENDED, {"of": workload, "ended_ms": now_ms, "message": message})
         self.do(_LEASES_ENDED, {"of": workload, "ended_ms": now_ms})
 
-    def lease(self, body: m.LeaseBody, started_ms: int) -> None:
-        """A new lease, or a new version of one; its start time does not change."""
-        row = {
-            "id": body.id,
-            "workload": body.workload,
-            "body": _text(body),
-            "started_ms": started_ms,
-            "ended_ms": None,
-        }
-        self.do(_LEASE[self._dialect], row)
+    def granted(self, leases: Sequence[m.LeaseBody], started_ms: int) -> None:
+        """New leases."""
+        if leases:
+            self.do(_GRANTED, [_lease_row(body, started_ms) for body in leases])
+
+    def lease(self, body: m.LeaseBody) -> None:
+        """A new version of a lease; its start does not change."""
+        self.do(_LEASE, {"of": body.id, "body": _text(body)})
 
     def lease_ended(self, lease: str, now_ms: int) -> None:
         self.do(_LEASE_ENDED, {"of": lease, "ended_ms": now_ms})
@@ -172,6 +171,16 @@ class StoreTransaction:
         """Adds GPU-ms to the rows of `usage_hours` with these keys."""
         if rows:
             self.do(_HOURS[self._dialect], rows)
+
+
+def _lease_row(body: m.LeaseBody, started_ms: int) -> dict[str, Any]:
+    return {
+        "id": body.id,
+        "workload": body.workload,
+        "body": _text(body),
+        "started_ms": started_ms,
+        "ended_ms": None,
+    }
 
 
 def _text(body: object) -> str:
