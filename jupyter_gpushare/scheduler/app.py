@@ -60,7 +60,8 @@ class SchedulerApp(SchedulerConfig):
                 frames_per_s=self.frames_per_second,
                 frame_bytes=self.frame_bytes,
                 links=self.links_per_caller,
-                pending_pods=self.pending_pods_per_user,
+                pods_per_user=self.pending_pods_per_user,
+                pods_per_workload=self.pods_per_workload,
             ),
         )
         server.loop.tidy = GcTuning(

@@ -75,7 +75,13 @@ class SchedulerConfig(JupyterApp):
         GENEROUS.links, min=0, config=True, help="Open WebSockets per caller; 0: unlimited."
     )
     pending_pods_per_user = Integer(
-        GENEROUS.pending_pods, min=0, config=True, help="Pending pods per user; 0: unlimited."
+        GENEROUS.pods_per_user,
+        min=0,
+        config=True,
+        help="Pods per user that are pending or run without a GPU; 0: unlimited.",
+    )
+    pods_per_workload = Integer(
+        GENEROUS.pods_per_workload, min=0, config=True, help="Pods per workload; 0: 10000."
     )
     frame_bytes = Integer(
         GENEROUS.frame_bytes, min=1024, config=True, help="Largest WebSocket frame, in bytes."

@@ -27,6 +27,7 @@ from .auth.rate_limits import GENEROUS, RateLimits
 from .policy.policy_file import LoadedPolicy, load_policy, parse_policy
 from .service.loop import SchedulingLoop
 from .service.metrics import Metrics
+from .service.pod_budget import PodBudget
 from .service.service import SchedulerService
 from .store.database import file_in
 from .store.leadership import Leadership
@@ -103,7 +104,11 @@ class SchedulerServer:
                 self.store.fence = leadership.check
             self.events = EventStream(disk=self.store.disk)
             self.service = SchedulerService(
-                self.store, loaded, self.events, clock=clock, pending_pods=limits.pending_pods
+                self.store,
+                loaded,
+                self.events,
+                clock=clock,
+                pod_budget=PodBudget(limits.pods_per_user, limits.pods_per_workload),
             )
             undone.pop_all()
         self.events.connect(self.service.queries)

@@ -52,16 +52,11 @@ def fill(url: str, options: argparse.Namespace) -> None:
         for i in range(options.kernels):
             place, gpu = divmod(i, GPUS // 2)
             _submitted(write, f"kernel-{i}", f"p{i % options.projects}", 0.5, i)
-            write.lease(
-                _lease(
-                    f"kernel-{i}", f"p{i % options.projects}", f"n{place % options.nodes:03}", gpu
-                ),
-                1000 + i,
-            )
-            write.event(
-                f"kernel-{i}",
-                m.Event(time=m.stamp(1000 + i), kind="granted", message="Granted 0.5 GPU."),
-            )
+            on_node = f"n{place % options.nodes:03}"
+            lease = _lease(f"kernel-{i}", f"p{i % options.projects}", on_node, gpu)
+            write.granted([lease], 1000 + i)
+            granted = m.Event(time=m.stamp(1000 + i), kind="granted", message="Granted 0.5 GPU.")
+            write.events([(f"kernel-{i}", granted)])
         for i in range(options.waiting):
             _submitted(
                 write,
@@ -79,14 +74,8 @@ def _submitted(write: object, id_: str, project: str, gpu: float, when: int) -> 
         id=id_, project=project, pods=[m.PodRequest(name="kernel", gpu=gpu)]
     )
     write.submitted(WorkloadRow(request, "alice", project, 75, True, 1000 + when))
-    write.event(
-        id_,
-        m.Event(
-            time=m.stamp(1000 + when),
-            kind="requested",
-            message=f"Requested {gpu} GPU in project {project}.",
-        ),
-    )
+    text = f"Requested {gpu} GPU in project {project}."
+    write.events([(id_, m.Event(time=m.stamp(1000 + when), kind="requested", message=text))])
 
 
 def _lease(workload: str, project: str, name: str, gpu: int) -> m.LeaseBody:

@@ -137,12 +137,18 @@ def test_large_texts_about_kernels(machine: Machine, field: str):
 
 
 def test_many_pods(machine: Machine):
-    """10 000 pods six times: accepted up to the budget, and then refused with the numbers."""
+    """10 000 pods at once, and 1000 pods again and again, with and without GPUs, and asked about:
+    accepted up to the budget, and then refused with the numbers.
+    """
     token, ids, codes = machine.token("bob"), [], set()
     with calm(machine, agent_mib=50, scheduler_mib=400):
-        for number in range(6):
-            id_ = f"many-{number}"
-            body = {"id": id_, "pods": [{"gpu": 2}] * 10_000, "queue_anyway": True}
+        body = {"id": "most", "pods": [{"gpu": 2}] * 10_000, "queue_anyway": True}
+        refused = machine.call_http(token, "POST", "/api/v1/workloads", body)
+        assert refused.error()["code"] == "too-many-pods", refused
+        for number in range(24):
+            id_, pod = f"many-{number}", {"gpu": 2 * (number % 2)}
+            body = {"id": id_, "pods": [pod] * 1000, "queue_anyway": True}
+            machine.call_http(token, "POST", "/api/v1/what-if", body)
             answer = machine.call_http(token, "POST", "/api/v1/workloads", body)
             codes.add(answer.status)
             if answer.status == 200:

@@ -33,10 +33,6 @@ class Allocation:
     ) -> None:
         self.state, self.pool, self.work, self.pipeline_only = state, pool, work, pipeline_only
         self.leaf = pool.queue(work.project)
-        self.is_charged_per_node = any(member.need.memory for member in work.members.values())
-        """GPU memory is charged by the node's device size, so limits are checked again for each
-        pod.
-        """
         self.placed: list[Member] = []
 
     def place_all(self, members: Sequence[Member]) -> bool:
@@ -62,7 +58,7 @@ class Allocation:
         """Places one member, on idle devices or on devices that are being released."""
         need, leaf, work = member.need, self.leaf, self.work
         allowed: Callable[[NodeState], bool] | None = None
-        if self.is_charged_per_node:
+        if work.asks_for_memory:  # charged by the node's device size, so checked for each pod
 
             def allowed(node: NodeState) -> bool:
                 return refusal(leaf, need.charge(node.capacity), work.preemptible) is None

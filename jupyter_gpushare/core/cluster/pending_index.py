@@ -91,7 +91,7 @@ class PendingIndex:
         pools = self.pools_for(work)
         if not pools or work.project not in self.projects or problem_of(work.workload, self.policy):
             return None
-        if work.is_fresh and not any(m.nominated for m in work.members.values()):
+        if work.is_fresh and not work.nominated:
             return (work.project, pools, work.priority, work.preemptible, work.shape), pools, None
         return (
             (work.id,),

@@ -207,6 +207,7 @@ class State(PendingIndex):
         self._nominate(member, node)
 
     def _nominate(self, member: Member, node: str | None) -> None:
+        member.work.nominated += (node is not None) - (member.nominated is not None)
         member.nominated = node
         self.dirty[member.work] = None
         if node is None:

@@ -109,12 +109,14 @@ class Work:
     """A workload in the cluster. `started` and `stale_since` are ms; None: never, not stale."""
 
     __slots__ = (
+        "asks_for_memory",
         "eq_class",
         "created",
         "held",
         "id",
         "listed",
         "members",
+        "nominated",
         "podsets",
         "preemptible",
         "priority",
@@ -142,6 +144,8 @@ class Work:
         """The pool and the key under which it is listed as a candidate for eviction."""
         self.podsets = _podsets(workload)
         self.members: dict[str, Member] = {}
+        self.nominated = 0
+        """How many members the last cycle promised a node."""
         by_name = {podset.name: podset for podset in self.podsets}
         for pod in sorted(
             workload.pods,
@@ -152,6 +156,8 @@ class Work:
             if podset.minimum < 0:
                 podset.minimum = len(podset.members)
             podset.minimum = podset.wanted = max(1, podset.minimum)
+        self.asks_for_memory = any(m.need.memory for m in self.members.values())
+        """Whether a pod asks for GPU memory, which is charged by the node's device size."""
         self.shape = (
             tuple((s.name, s.minimum, tuple(m.need for m in s.members)) for s in self.podsets),
             workload.topology,
@@ -180,7 +186,7 @@ class Work:
         Otherwise an unplaceable large request of the same project would represent the queue,
         another queue would take the promised room, and the two would evict each other repeatedly.
         """
-        return not any(m.nominated for m in self.members.values()), *self.order_key()
+        return not self.nominated, *self.order_key()
 
     def elastic(self) -> int:
         """0: a group is below its minimum; 1: all are exactly at it; 2: one is above."""

@@ -4,9 +4,10 @@ runaway loops only.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +19,7 @@ __all__ = [
     "TokenBucket",
     "TokenBuckets",
     "RateLimits",
+    "CallTurns",
     "ConnectionCounts",
     "RateLimited",
 ]
@@ -44,8 +46,9 @@ class RateLimits:
     """A hello with thousands of leases is the longest frame."""
     links: int = 2_000
     """Open WebSockets."""
-    pending_pods: int = 20_000
-    """Pending pods of one user."""
+    pods_per_user: int = 20_000
+    """Pods of one user that are pending or run without a GPU."""
+    pods_per_workload: int = 1_000
 
 
 GENEROUS: Final = RateLimits()
@@ -59,6 +62,37 @@ class RateLimited(GpuShareError):
     def __init__(self, after: float) -> None:
         self.after = max(1, math.ceil(after))
         super().__init__(f"too many calls; retry in {self.after} s")
+
+
+class CallTurns:
+    """At most one call of each caller runs per iteration of the event loop, so that a caller with
+    many connections does not delay the calls of others by more than one call.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
+        """Calls of callers of whom one has run in this iteration."""
+
+    async def take(self, caller: Hashable) -> None:
+        """Waits until the next call of this caller may run."""
+        loop, waiting = asyncio.get_running_loop(), self._waiting.get(caller)
+        if waiting is None:
+            self._waiting[caller] = deque()
+            loop.call_soon(self._next, caller)
+            return
+        turn = loop.create_future()
+        waiting.append(turn)
+        await turn
+
+    def _next(self, caller: Hashable) -> None:
+        waiting = self._waiting[caller]
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():  # its connection was not closed meanwhile
+                turn.set_result(None)
+                asyncio.get_running_loop().call_soon(self._next, caller)
+                return
+        del self._waiting[caller]
 
 
 class ConnectionCounts:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from typing import Any, Final
 
 from tornado.web import Application, RequestHandler, stream_request_body
@@ -16,7 +17,7 @@ from jupyter_gpushare.routes import ROUTES
 from ..api.router import BodyTooLarge, MethodNotAllowed, RouterResponse, error_answer
 from ..auth.authentication import Authenticator
 from ..auth.identity import Identity
-from ..auth.rate_limits import ConnectionCounts, TokenBuckets
+from ..auth.rate_limits import CallTurns, ConnectionCounts, TokenBuckets
 from ..server import SchedulerServer
 from .calls import PROBES, authenticated, query_of, write_response
 from .websockets import AgentSocketHandler, SchedulerStreamHandler
@@ -29,6 +30,10 @@ PING_S: Final = 20.0
 BYTES_PER_CALL: Final = 512
 """A longer body counts as so many more calls: its cost grows with its length (a workload of 10 000
 pods has 100 kB at least).
+"""
+S_PER_CALL: Final = 0.001
+"""Processor time that counts as one more call: with 500 calls per second, one caller gets half of
+the event loop at most, after a burst.
 """
 
 
@@ -53,7 +58,7 @@ def application(
         [
             (paths["stream"], SchedulerStreamHandler, linked),
             (paths["agent"], AgentSocketHandler, {**linked, "certified": agents_show_certificates}),
-            (r".*", SchedulerAPIHandler, handler_args),
+            (r".*", SchedulerAPIHandler, {**handler_args, "turns": CallTurns()}),
         ],
         log_function=_log_call,
         websocket_ping_interval=PING_S,
@@ -82,8 +87,10 @@ class SchedulerAPIHandler(RequestHandler):
     endless one, is refused before it is in memory.
     """
 
-    def initialize(self, server: SchedulerServer, buckets: TokenBuckets, prefix: str) -> None:
-        self._server, self._buckets = server, buckets
+    def initialize(
+        self, server: SchedulerServer, buckets: TokenBuckets, turns: CallTurns, prefix: str
+    ) -> None:
+        self._server, self._buckets, self._turns = server, buckets, turns
         self._path = self.request.path.removeprefix(prefix)
         self._caller: Identity | None = None
         self._body = bytearray()
@@ -124,11 +131,14 @@ class SchedulerAPIHandler(RequestHandler):
         except Exception:  # raised by tornado for invalid UTF-8
             write_response(self, error_answer(InvalidInput("the query is not valid UTF-8")))
             return
-        if extra := len(self._body) // BYTES_PER_CALL:
-            self._buckets.charge(Authenticator.key(self._caller, self.request), extra)
+        key = Authenticator.key(self._caller, self.request)
+        self._buckets.charge(key, len(self._body) // BYTES_PER_CALL)
+        await self._turns.take(key)
+        begun = time.thread_time()
         answer = self._server.router.handle(
             self._caller, verb, self._path, query, bytes(self._body)
         )
+        self._buckets.charge(key, int((time.thread_time() - begun) / S_PER_CALL))
         if (
             self._path not in PROBES
         ):  # they report that the service is alive, whatever the state of the disk

@@ -75,10 +75,7 @@ class BatchCommands:
             write.lease_ended(body.id, unit_of_work.clock())
             write.outcome(record.id, body.pod, exit_code, unit_of_work.clock())
             unit_of_work.event(
-                write,
-                record,
-                "released",
-                message or f"Pod {body.pod} ended with exit code {exit_code}.",
+                record, "released", message or f"Pod {body.pod} ended with exit code {exit_code}."
             )
         del record.leases[body.pod]
         record.reports.pop(body.id, None)

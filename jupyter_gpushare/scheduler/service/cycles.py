@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace as changed_value
 
@@ -75,8 +76,9 @@ class CycleRunner:
             decisions = cycle(unit_of_work.cluster, now, done)
             if replaced is not None:
                 self._replacements.check_granted(replaced[0], decisions)
-            granted = [self._grant(write, bind) for bind in decisions.binds]
+            granted = [self._grant(bind) for bind in decisions.binds]
             write.granted([lease for _, lease in granted], now)
+            self._record_grants(decisions.binds)
             replanned = self._replan_all(write, decisions.replans)
             evicted = self._evict_all(write, decisions.evictions, replanned)
         changes = [*replanned, *granted, *evicted]
@@ -130,7 +132,14 @@ class CycleRunner:
                 lease.node, m.LeaseUpdated(revision=self._unit_of_work.revision, lease=lease)
             )
 
-    def _grant(self, write: StoreTransaction, bind: Bind) -> LeaseChange:
+    def _record_grants(self, binds: tuple[Bind, ...]) -> None:
+        """One event per workload and node, however many pods start there."""
+        for (workload, node), pods in Counter((b.workload, b.spot.node) for b in binds).items():
+            record = self._unit_of_work.records[workload]
+            text = f"Granted {request_text(record, pods)} on {node}."
+            self._unit_of_work.event(record, "granted", text)
+
+    def _grant(self, bind: Bind) -> LeaseChange:
         unit_of_work = self._unit_of_work
         record = unit_of_work.records[bind.workload]
         node = unit_of_work.nodes.report(bind.spot.node)
@@ -143,9 +152,6 @@ class CycleRunner:
             pool=pool,
             devices=bind.spot.devices,
             rules=unit_of_work.loaded.rules.lease_rules(record.project, pool),
-        )
-        unit_of_work.event(
-            write, record, "granted", f"Granted {request_text(record)} on {node.name}."
         )
         return record, lease
 
@@ -180,17 +186,13 @@ class CycleRunner:
         return changes
 
     def _evict(
-        self,
-        write: StoreTransaction,
-        record: WorkloadRecord,
-        lease: m.LeaseBody,
-        evict: Evict,
+        self, write: StoreTransaction, record: WorkloadRecord, lease: m.LeaseBody, evict: Evict
     ) -> m.LeaseBody:
         unit_of_work = self._unit_of_work
         wanted = replace(
             lease, wanted="evict", message=evict.message, notice_ms=unit_of_work.loaded.admin.notice
         )
         write.lease(wanted)
-        unit_of_work.event(write, record, "evicted", evict.message)
+        unit_of_work.event(record, "evicted", evict.message)
         unit_of_work.evicted(write, record, evict)
         return wanted

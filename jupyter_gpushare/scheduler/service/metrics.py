@@ -111,10 +111,10 @@ class Metrics:
         """A cycle was committed; `seconds` of each action, and of "all"."""
         for action, took in seconds.items():
             self._cycle_seconds.labels(action).observe(took)
-        for workload, pods in Tally(bind.workload for bind in decisions.binds).items():
-            if (
-                record := self._service.unit_of_work.records.get(workload)
-            ) is not None and _is_first_grant(record, pods):
+        granted = {(bind.workload, bind.spot.node) for bind in decisions.binds}
+        for workload, nodes in Tally(workload for workload, _ in granted).items():
+            record = self._service.unit_of_work.records.get(workload)
+            if record is not None and _is_first_grant(record, nodes):
                 self._grant_wait.observe(
                     max(0, self._service.unit_of_work.clock() - record.workload.created) / 1000
                 )
@@ -221,11 +221,11 @@ class _StateCollector:
         yield tiers
 
 
-def _is_first_grant(record: WorkloadRecord, pods: int) -> bool:
-    """Whether the `pods` that were just granted are its first: each has an event, and no event has
-    been dropped.
+def _is_first_grant(record: WorkloadRecord, nodes: int) -> bool:
+    """Whether what was just granted on so many nodes is its first grant: each node has an event,
+    and no event has been dropped.
     """
     return (
         len(record.events) < EVENTS_KEPT
-        and sum(event.kind == "granted" for event in record.events) == pods
+        and sum(event.kind == "granted" for event in record.events) == nodes
     )

@@ -99,8 +99,7 @@ class AgentReports:
                 )
             case m.LeaseEvent(lease=lease, event=event):
                 if (record := self._holder(node, lease)) is not None:
-                    with self.unit_of_work.transaction() as write:
-                        write.event(record.id, event)
+                    with self.unit_of_work.transaction():
                         self.unit_of_work.pending_events.append((record, event))
             case m.LogChunk(lease=lease):
                 if (record := self._holder(node, lease)) is not None:

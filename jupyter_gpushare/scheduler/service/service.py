@@ -28,6 +28,7 @@ from .cordon import Cordons
 from .cycles import CycleRunner
 from .metering import UsageMeter
 from .pending_status import PendingStatus
+from .pod_budget import PodBudget
 from .policy_preview import PolicyPreview, lines_of
 from .queries import Queries
 from .reports import AgentReports
@@ -52,9 +53,9 @@ class SchedulerService:
         listener: ChangeListener,
         *,
         clock: Callable[[], int],
-        pending_pods: int = 0,
+        pod_budget: PodBudget | None = None,
     ) -> None:
-        """`pending_pods`: at most so many per user; 0: unlimited."""
+        """`pod_budget` None: unlimited."""
         self.unit_of_work = unit_of_work = UnitOfWork(store, loaded, listener, clock)
         restore(unit_of_work)
         unit_of_work.public_status = lambda: self.queries.status(Identity.nobody())
@@ -79,7 +80,7 @@ class SchedulerService:
             self.queries,
             self.pending_status,
             self.wait_estimates,
-            pending_pods,
+            pod_budget or PodBudget(),
         )
 
     # -- users' commands --

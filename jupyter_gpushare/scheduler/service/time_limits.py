@@ -115,10 +115,10 @@ class TimeLimits:
         """Once for each end; after a restart once more."""
         if record.announced_end != end:
             record.announced_end = end
-            with self.unit_of_work.transaction() as write:
+            with self.unit_of_work.transaction():
                 left = duration_text(end - now)
                 message = f"The request is cancelled in {left} unless it is granted before: {text}."
-                self.unit_of_work.event(write, record, "notice", message)
+                self.unit_of_work.event(record, "notice", message)
 
     def _end_wait(self, record: WorkloadRecord, said: str) -> None:
         why, _ = self.unit_of_work.pending_reason(record)
@@ -219,10 +219,10 @@ class TimeLimits:
             or all(pod.nodes and node not in pod.nodes for pod in record.request.pods)
         ):
             return
-        with self.unit_of_work.transaction() as write:
+        with self.unit_of_work.transaction():
             self.unit_of_work.cluster.apply(WorkloadHeld(record.id, held=False))
             self.unit_of_work.event(
-                write, record, "requested", "Requested again: a cell is waiting for it."
+                record, "requested", "Requested again: a cell is waiting for it."
             )
         record.is_held, record.pending_since, record.next_time_check = (
             False,

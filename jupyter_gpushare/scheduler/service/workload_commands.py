@@ -29,7 +29,7 @@ from ..state.workload_records import WorkloadRecord, reason_of, request_text
 from ..store.store import WorkloadRow
 from .feasibility import Feasibility
 from .pending_status import PendingStatus
-from .pod_budget import check_pending_pods
+from .pod_budget import PodBudget
 from .queries import Queries
 from .wait_estimates import WaitEstimates
 from .what_if import what_if_answer
@@ -49,15 +49,15 @@ class WorkloadCommands:
         queries: Queries,
         pending_status: PendingStatus,
         wait_estimates: WaitEstimates,
-        pending_pods: int,
+        pod_budget: PodBudget,
     ) -> None:
-        """`pending_pods`: at most so many per user; 0: unlimited."""
         self.unit_of_work, self.visibility, self.queries = unit_of_work, visibility, queries
         self.pending_status, self.wait_estimates = pending_status, wait_estimates
-        self.feasibility, self.pending_pods = Feasibility(unit_of_work), pending_pods
+        self.feasibility, self.pod_budget = Feasibility(unit_of_work), pod_budget
 
     def submit(self, identity: Identity, request: m.WorkloadRequest) -> m.WorkloadView:
         """Adds a workload. Repeating a request (same id and content) returns the same workload."""
+        self.pod_budget.check_workload(len(request.pods))
         request = numbered(request)
         user, groups = self.visibility.promoted(identity).acting_for(request.user)
         known = self.unit_of_work.records.get(request.id)
@@ -72,7 +72,7 @@ class WorkloadCommands:
             return self.pending_status.view(known)
         if ended_user is not None:
             raise Conflict(f"workload {request.id} has ended: use a new id", field="id")
-        check_pending_pods(self.unit_of_work, user, len(request.pods), self.pending_pods)
+        self.pod_budget.check_user(self.unit_of_work, user, len(request.pods))
         admitted = self._read(identity, request, user, groups)
         self._check_kernel(request, user)
         old, superseded = self._replaced(identity, request, user)
@@ -99,7 +99,7 @@ class WorkloadCommands:
             if old is not None:
                 unit_of_work.cluster.apply(WorkloadHeld(record.id, held=True))
             write.submitted(_row(record))
-            unit_of_work.event(write, record, "requested", _requested_text(record, old))
+            unit_of_work.event(record, "requested", _requested_text(record, old))
         record.pending_since = record.workload.created
         unit_of_work.insert(record)
         for one in superseded:
@@ -193,6 +193,7 @@ class WorkloadCommands:
         """Whether it would start: runs a cycle and undoes it. `instead_of`: a workload of the
         caller that would end.
         """
+        self.pod_budget.check_workload(len(request.pods))
         if instead_of is not None and instead_of in self.unit_of_work.records:
             self._may_end(identity, self.unit_of_work.records[instead_of], "instead_of")
         user, groups = self.visibility.promoted(identity).acting_for(request.user)

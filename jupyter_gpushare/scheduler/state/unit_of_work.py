@@ -7,7 +7,8 @@ Every change by users, agents and cycles goes through this module; it knows none
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -73,8 +74,10 @@ class UnitOfWork:
         ended (`service/replacements.py`).
         """
         self.kernel_owners = KernelOwners()
-        self.by_user: dict[str, set[str]] = {}
-        """Ids of current workloads."""
+        self._by_user: dict[str, dict[str, WorkloadRecord]] = {}
+        """Current workloads by id."""
+        self._pods: Counter[str] = Counter()
+        """Pods of current workloads by user."""
         self._pending_evictions: list[EvictionRecord] = []
 
     # -- committing --
@@ -88,6 +91,7 @@ class UnitOfWork:
         try:
             with self.store.transaction() as write:
                 yield write
+                write.events([(record.id, event) for record, event in self.pending_events])
                 if always or write.wrote:
                     write.revision(self.revision + 1)
         except BaseException:
@@ -109,11 +113,9 @@ class UnitOfWork:
             self.history.evicted(one)
             self.on_evicted(one)
 
-    def event(
-        self, write: StoreTransaction, record: WorkloadRecord, kind: m.EventKind, message: str
-    ) -> None:
+    def event(self, record: WorkloadRecord, kind: m.EventKind, message: str) -> None:
+        """Part of a transaction: an event that is stored and published with it."""
         event = m.Event(time=m.stamp(self.clock()), kind=kind, message=message)
-        write.event(record.id, event)
         self.pending_events.append((record, event))
 
     def evicted(self, write: StoreTransaction, record: WorkloadRecord, evict: Evict) -> None:
@@ -142,10 +144,19 @@ class UnitOfWork:
             self.end_workload(write, record, kind, message, by=by)
         self.workload_ended(record, message, reason=reason)
 
+    def records_of(self, user: str) -> Iterable[WorkloadRecord]:
+        """Current workloads of a user."""
+        return self._by_user.get(user, {}).values()
+
+    def pods_of(self, user: str) -> int:
+        """Pods of the current workloads of a user, in every state."""
+        return self._pods[user]
+
     def insert(self, record: WorkloadRecord) -> None:
         """A workload that was submitted or restored."""
         self.records[record.id] = record
-        self.by_user.setdefault(record.user, set()).add(record.id)
+        self._by_user.setdefault(record.user, {})[record.id] = record
+        self._pods[record.user] += len(record.workload.pods)
         self.kernel_owners.claim(record.request, record.user)
 
     def end_workload(
@@ -161,7 +172,7 @@ class UnitOfWork:
         self.cluster.apply(WorkloadEnded(record.id))
         if (successor := self.replacements.get(record.id)) is not None:
             self.cluster.apply(WorkloadHeld(successor, held=False))
-        self.event(write, record, kind, message)
+        self.event(record, kind, message)
         write.ended(record.id, self.clock(), message)
         if by and by != record.user:
             whose = f"workload {record.id} of {record.user} in {record.project}"
@@ -172,9 +183,10 @@ class UnitOfWork:
     ) -> None:
         """The part of `finish` after the commit: agents and listeners are notified."""
         del self.records[record.id]
-        self.by_user[record.user].discard(record.id)
-        if not self.by_user[record.user]:
-            del self.by_user[record.user]
+        del self._by_user[record.user][record.id]
+        self._pods[record.user] -= len(record.workload.pods)
+        if not self._by_user[record.user]:
+            del self._by_user[record.user], self._pods[record.user]
         self.kernel_owners.release(record.kernel_id, record.id)
         self.replacements.pop(record.id, None)
         if record.request.replaces is not None:
@@ -238,7 +250,7 @@ class UnitOfWork:
                     record,
                     Evict(record.id, lease.pod, spot_of(lease), action, None, message),
                 )
-            self.event(write, record, "evicted", message)
+            self.event(record, "evicted", message)
         self.publish_leases(record, wanted)
         self.wake()
 
@@ -283,8 +295,4 @@ class UnitOfWork:
 
     def record_of_lease(self, lease: str) -> WorkloadRecord | None:
         record = self.records.get(lease.rpartition("@")[0])
-        return (
-            record
-            if record is not None and any(body.id == lease for body in record.leases.values())
-            else None
-        )
+        return None if record is None or record.find_lease(lease) is None else record

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.model.amounts import MILLI
-from jupyter_gpushare.core.model.model import Spot, Workload
+from jupyter_gpushare.core.model.model import Pod, Spot, Workload
 from jupyter_gpushare.core.model.reason import Reason
 from jupyter_gpushare.core.model.units import gpu_text, memory_text
 
@@ -69,6 +69,10 @@ class WorkloadRecord:
     """The end of its waiting (ms) that was announced last."""
     ending: str = ""
     """Why it ends when its last lease is released; "": it becomes pending again."""
+    pods: dict[str, tuple[m.PodRequest, Pod]] = field(default_factory=dict)
+    """By name; see `pod`."""
+    lease_pods: dict[str, str] = field(default_factory=dict)
+    """Pods by id of their lease; see `find_lease`."""
 
     @property
     def id(self) -> str:
@@ -82,9 +86,26 @@ class WorkloadRecord:
     def kernel_id(self) -> str | None:
         return self.request.kernel_id
 
+    def pod(self, name: str) -> tuple[m.PodRequest, Pod]:
+        """The pod with this name, which must exist: as requested, and as scheduled."""
+        if len(self.workload.pods) != len(self.pods):
+            pairs = zip(self.request.pods, self.workload.pods, strict=True)
+            self.pods = {spec.name: (asked, spec) for asked, spec in pairs}
+        return self.pods[name]
+
     def lease(self, id_: str) -> m.LeaseBody:
         """The lease with this id, which must exist."""
-        return next(lease for lease in self.leases.values() if lease.id == id_)
+        lease = self.find_lease(id_)
+        assert lease is not None
+        return lease
+
+    def find_lease(self, id_: str) -> m.LeaseBody | None:
+        """The lease with this id. Indexed: every report of an agent names all leases."""
+        lease = self.leases.get(self.lease_pods.get(id_, ""))
+        if lease is None or lease.id != id_:
+            self.lease_pods = {lease.id: pod for pod, lease in self.leases.items()}
+            lease = self.leases.get(self.lease_pods.get(id_, ""))
+        return lease
 
 
 def log_fields(record: WorkloadRecord) -> dict[str, str]:
@@ -210,8 +231,7 @@ def lease_body(
     """The lease of a pod that was just bound to these planned GPUs. MiB per device; a fraction is
     truncated (docs/explanation/scheduling.md, Amounts).
     """
-    asked = next(p for p in record.request.pods if p.name == pod)
-    spec = next(p for p in record.workload.pods if p.name == pod)
+    asked, spec = record.pod(pod)
     total = min((d.total_mib for d in node.devices), default=0)
     request, limit = share_of(asked)
     whole = bool(spec.gpu) and spec.gpu % MILLI == 0
@@ -241,8 +261,8 @@ def lease_body(
     )
 
 
-def request_text(record: WorkloadRecord) -> str:
-    """The request in words: `0.5 GPU`."""
+def request_text(record: WorkloadRecord, number: int | None = None) -> str:
+    """The request in words: `0.5 GPU`. `number`: of so many of its pods; None: of all."""
     pods, first = record.workload.pods, record.workload.pods[0]
     if first.gpu_memory is not None:
         each = f"{memory_text(first.gpu_memory)} of GPU memory"
@@ -251,4 +271,7 @@ def request_text(record: WorkloadRecord) -> str:
         each = f"{gpu_text(gpu)} GPU{'s' if gpu > MILLI else ''}"
     else:
         each = "no GPU"
-    return each if len(pods) == 1 else f"{len(pods)} pods of {each}"
+    if len(pods) == 1:
+        return each
+    number = len(pods) if number is None else number
+    return f"{number} {'pod' if number == 1 else 'pods'} of {each}"

@@ -113,16 +113,10 @@ class StoreTransaction:
     def lease_ended(self, lease: str, now_ms: int) -> None:
         self.do(_LEASE_ENDED, {"of": lease, "ended_ms": now_ms})
 
-    def event(self, workload: str, event: m.Event) -> None:
-        self.do(
-            _EVENT,
-            {
-                "workload": workload,
-                "time": event.time,
-                "kind": event.kind,
-                "message": event.message,
-            },
-        )
+    def events(self, events: Sequence[tuple[str, m.Event]]) -> None:
+        """Events of workloads."""
+        if events:
+            self.do(_EVENT, [_event_row(workload, event) for workload, event in events])
 
     def history(self, kind: str, now_ms: int, body: bytes) -> None:
         """A record of the history; its kind decides how long it is kept."""
@@ -171,6 +165,10 @@ class StoreTransaction:
         """Adds GPU-ms to the rows of `usage_hours` with these keys."""
         if rows:
             self.do(_HOURS[self._dialect], rows)
+
+
+def _event_row(workload: str, event: m.Event) -> dict[str, str]:
+    return {"workload": workload, "time": event.time, "kind": event.kind, "message": event.message}
 
 
 def _lease_row(body: m.LeaseBody, started_ms: int) -> dict[str, Any]:
