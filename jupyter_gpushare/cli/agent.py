@@ -140,6 +140,14 @@ HUNG_S: Final = 60.0
     help="Run batch workloads of the agent's user, of all users as their unix user (requires root),"
     " or none. With --users pods none.",
 )
+@click.option(
+    "--ungated-devices",
+    type=click.Choice(["share", "none"]),
+    default="share",
+    show_default=True,
+    help="GPUs that a kernel sees whose cells do not ask before they run: those of the share that"
+    " it has when it starts, or none.",
+)
 @log_options
 @click.option(
     "--self-test",
@@ -165,6 +173,7 @@ def agent(
     user_logs: str,
     users: UserScope,
     run_commands: Literal["own", "users", "off"],
+    ungated_devices: Literal["share", "none"],
     self_test: bool,
     log_level: str,
     log_format: str,
@@ -206,11 +215,13 @@ def agent(
         labels=tags,
         users=users,
         run_commands=run_commands,
+        ungated_devices=ungated_devices,
         host_memory_mib=_size(host_memory, "--host-memory"),
         host_reserve_mib=_size(host_reserve, "--host-reserve"),
         command_log_mib=read_memory(command_log, what="--command-log", needs_unit=True),
         user_logs_mib=read_memory(user_logs, what="--user-logs", needs_unit=True),
-        **_machine(),
+        cpu_milli=1000 * (os.cpu_count() or 1),
+        memory_mib=_machine_memory_mib(),
     )
     set_up(log_level, log_format, node=name)
     files = {"ca_file": ca_file, "cert_file": tls_cert, "key_file": tls_key}
@@ -240,9 +251,8 @@ def _label(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _machine() -> dict[str, int]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {"cpu_milli": 1000 * (os.cpu_count() or 1), "memory_mib": memory >> 20}
+def _machine_memory_mib() -> int:
+    return (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) >> 20
 
 
 def _print_tiers(looking: WatchedCall[Devices]) -> int:

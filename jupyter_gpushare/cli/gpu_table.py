@@ -21,6 +21,7 @@ COLUMNS: Final = (
     "foreign_processes",
     "utilization",
     "kernels",
+    "ungated",
     "health",
     "uuid",
 )
@@ -48,5 +49,6 @@ def _row(node: str, number: int, device: m.DeviceRow) -> dict[str, Any]:
         "foreign_processes": device.foreign_processes,
         "utilization": device.utilization,
         "kernels": len(device.kernels),
+        "ungated": len(device.ungated),
         "health": device.health or ("ok" if device.healthy else "unhealthy"),
     }

@@ -53,6 +53,7 @@ EventKind = Literal[
     "lost",
     "refused",
     "fault",
+    "ungated",
 ]
 KernelAction = Literal["suspend", "resume", "pin", "unpin", "run-without-gpu"]
 """`run-without-gpu`: cells that wait for a GPU, and later ones until it is granted, run without."""

@@ -88,6 +88,14 @@ class Kernel(Body, frozen=True, kw_only=True):
     workload: str | None = None
     utilization: float | None = None
     """Share of the last second in which its processes ran on the GPU, 0..1; null: not known."""
+    user: str = ""
+    """Its user; "": not known."""
+    gated: bool = False
+    """Whether its cells ask before they run. A kernel that is starting is assumed to."""
+    gate_problem: str | None = None
+    """Why a running kernel is not gated, and what to do; null: it is gated, or not known yet. Its
+    memory is not guaranteed.
+    """
     preset: str | None = None
     """The preset of its request; null: none."""
     pending_change: PendingChange | None = None

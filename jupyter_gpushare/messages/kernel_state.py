@@ -81,6 +81,9 @@ class KernelRuntime(Body, frozen=True, kw_only=True):
     notice_deadline: Stamp | None = None
     generation: int = 0
     utilization: float | None = None
+    user: str = ""
+    gated: bool = False
+    gate_problem: str | None = None
     events: list[Event] = field(default_factory=list)
 
 
@@ -113,6 +116,9 @@ def compose_kernel(request: KernelRequestState, runtime: KernelRuntime) -> Kerne
         generation=runtime.generation,
         workload=request.workload,
         utilization=runtime.utilization,
+        user=runtime.user,
+        gated=runtime.gated,
+        gate_problem=runtime.gate_problem,
         preset=request.preset,
         pending_change=request.change,
         events=runtime.events,
@@ -146,7 +152,7 @@ def _memory(request: KernelRequestState, runtime: KernelRuntime) -> MemoryMib:
     """The agent's measurement; for a lease that is not on the node, the guarantee."""
     if _has_lease(request, runtime):
         return runtime.memory_mib
-    if _is_granted(request):
+    if _is_granted(request) and runtime.gate_problem is None:
         return MemoryMib(guaranteed=request.guaranteed_mib)
     # An agent that still reports "attached" reports a share that was released.
     return MemoryMib() if runtime.state in AGENT_STATES else runtime.memory_mib

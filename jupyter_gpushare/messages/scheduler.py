@@ -194,6 +194,8 @@ class LeaseReport(Body, frozen=True, kw_only=True):
     busy: bool = False
     utilization: float | None = None
     """Share of the last second in which its processes ran on the GPU, 0..1; null: not known."""
+    gated: bool = True
+    """Whether a notebook's cells ask before they run; always true for a command."""
 
 
 class PodView(Body, frozen=True, kw_only=True):

@@ -52,6 +52,8 @@ class RegisterKernel(Tagged, frozen=True, kw_only=True, tag="register_kernel"):
     language: str = "python"
     gate: GateKind | None = None
     """None: a server of version 0.1, which loads our code into every Python kernel."""
+    gate_reason: str = ""
+    """Why, as one clause; shown with a kernel that has no gate."""
     pid: int | None = None
     token_hash: str = ""
     launch: str = ""

@@ -72,6 +72,8 @@ class DeviceRow(Body, frozen=True, kw_only=True):
     """Kernel ids (workload names for pods that are no kernels) that run here now."""
     planned: list[str] = field(default_factory=list)
     """The same for the scheduler's plan."""
+    ungated: list[str] = field(default_factory=list)
+    """Those of `kernels` whose cells do not ask before they run: nothing is guaranteed to them."""
     healthy: bool = True
     health: str = ""
     """What is wrong with the GPU, in one sentence; "" while it is healthy."""

@@ -132,7 +132,7 @@ class GpuShareProvisioner(ProxiedProvisioner):
             self.kernel_id,
             name=self._name(env),
             language=self._language(),
-            gate=plan.gate,
+            plan=plan,
             request=request,
         )
         if GPU_VISIBILITY.isdisjoint(env):

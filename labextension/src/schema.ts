@@ -27,7 +27,8 @@ export type EventKind =
   | 'unpinned'
   | 'lost'
   | 'refused'
-  | 'fault';
+  | 'fault'
+  | 'ungated';
 
 /** A notebook or command whose GPU memory is saved, moved or lost when a share starts. */
 export interface AffectedNotebook {
@@ -71,6 +72,7 @@ export interface DeviceRow {
   memory_mib: DeviceMemory;
   kernels: string[];
   planned: string[];
+  ungated: string[];
   healthy: boolean;
   health: string;
   foreign_mib: number;
@@ -178,6 +180,9 @@ export interface Kernel {
   generation: number;
   workload: string | null;
   utilization: number | null;
+  user: string;
+  gated: boolean;
+  gate_problem: string | null;
   preset: string | null;
   pending_change: PendingChange | null;
   events: Event[];
@@ -252,6 +257,7 @@ export interface LeaseReport {
   generation: number;
   busy: boolean;
   utilization: number | null;
+  gated: boolean;
 }
 
 /**

@@ -107,6 +107,7 @@ class MessageHandlers:
         if problem:
             return problem
         kernel.gate.proxied = hello.proxy
+        kernel.registration.never_connected = False
         if kernel.process.main is None and not kernel.process.ending and not hello.proxy:
             launched = KernelLaunched(kernel_id=hello.kernel_id, pid=connection.pid)
             self._lifecycle.launched(launched)

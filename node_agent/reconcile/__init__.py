@@ -7,5 +7,6 @@ for them, `attachment` attaches kernels, `cell_admission` answers waiting cells 
 says why they wait. `lifecycle` follows kernels and `process_groups` their processes,
 `memory_mover` copies GPU memory, `idle_culler` applies the idle rule, `watchdog` finds blocked
 kernels, `usage_sampler` meters. `batch` runs commands (`command_run`, `command_start`).
+`ungated` finds kernels whose cells do not ask.
 `start_preview` tells what a share that starts now would change for other notebooks.
 """

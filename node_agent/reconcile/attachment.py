@@ -65,7 +65,11 @@ class Attachment:
             kernel.process.relaunched = False
             node.record_event(kernel, "reattached", node.text.reattached(gpus), notify=True)
         else:
-            node.record_event(kernel, "attached", node.text.attached(kernel, gpus))
+            node.record_event(
+                kernel,
+                "attached",
+                node.text.attached(kernel, gpus, gated=kernel.has_gate(node.clock())),
+            )
 
     def _bind(self, kernel: KernelRecord) -> None:
         """Where the driver cannot move memory, its process chooses its GPUs once."""

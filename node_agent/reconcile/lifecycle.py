@@ -30,6 +30,7 @@ from ..state.node import NodeRuntime, log
 from ..system.process_owner import ProcessOwner
 from ..system.processes import MARKER, ProcessId, WatchedProcess, find_launched
 from .process_groups import ProcessGroups
+from .ungated import UngatedKernels
 
 __all__ = ["KernelLifecycle"]
 
@@ -39,7 +40,6 @@ slow image).
 """
 MAX_KERNELS: Final = 512
 """Of one user or pod: registered kernels that are never launched must not fill the journal."""
-HIDES, VISIBLE = "GPUSHARE_HIDES_GPUS", "CUDA_VISIBLE_DEVICES"
 KERNEL_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 LAUNCH: Final = re.compile(r"\.[0-9a-f]{1,64}")
 """What follows the kernel's id in the marker of a launch."""
@@ -50,6 +50,7 @@ class KernelLifecycle:
 
     def __init__(self, node: NodeRuntime, process_groups: ProcessGroups) -> None:
         self._node, self._process_groups = node, process_groups
+        self._ungated = UngatedKernels(node)
         self._tokens = token_store(node.config)
         self._tasks = BackgroundTasks(log)
 
@@ -82,6 +83,7 @@ class KernelLifecycle:
     def _fill_in(self, kernel: KernelRecord, server: str, body: RegisterKernel) -> None:
         registration = kernel.registration
         registration.server, registration.language = server, body.language
+        registration.gate, registration.gate_reason = body.gate, body.gate_reason
         registration.name = body.name or registration.name
         registration.user = body.user or registration.user or self._unix_name(kernel)
         registration.registered = True
@@ -131,7 +133,7 @@ class KernelLifecycle:
         issued = self._tokens.make(kernel)
         kernel.process.launch = f"{kernel.kernel_id}.{secrets.token_hex(6)}"
         self._process_groups.open(kernel)
-        env = self._visible_gpus(kernel) | {
+        env = self._ungated.environment(kernel) | {
             "GPUSHARE_KERNEL_ID": kernel.kernel_id,
             "GPUSHARE_AGENT": str(self._node.config.socket_path()),
             MARKER: kernel.process.launch,
@@ -152,18 +154,6 @@ class KernelLifecycle:
                 raise InvalidInput(f"a launch cannot be marked {body.launch!r}", field="launch")
             await self._end_older_launch(kernel)
             process.launch = body.launch
-
-    def _visible_gpus(self, kernel: KernelRecord) -> dict[str, str]:
-        """Python kernels choose their GPUs when they have a share; others see those of the share
-        that they have when they start.
-        """
-        environment = self._node.devices.environment()
-        if HIDES in environment and kernel.registration.language.lower() != "python":
-            del environment[HIDES], environment[VISIBLE]
-            uuids = [self._node.uuids[gpu] for gpu in kernel.assignment.assigned_gpus]
-            if uuids:
-                environment[VISIBLE] = ",".join(uuids)
-        return environment
 
     def launched(self, body: KernelLaunched) -> None:
         """Its process runs."""
@@ -203,7 +193,7 @@ class KernelLifecycle:
     def prepare(self, kernel: KernelRecord) -> dict[str, str]:
         """Environment variables of its command. It has no gate, so it gets no token."""
         self._process_groups.open(kernel)
-        return self._visible_gpus(kernel) | {
+        return self._ungated.environment(kernel) | {
             "GPUSHARE_KERNEL_ID": kernel.kernel_id,
             MARKER: kernel.process.launch,
         }
@@ -255,6 +245,7 @@ class KernelLifecycle:
         """End kernels that are gone for longer than the grace time; restart those whose saved
         memory cannot be restored.
         """
+        self._ungated.check(now)
         for kernel in list(self._node.kernels.values()):
             process = kernel.process
             if self._is_overdue(kernel, now) and not process.ending:

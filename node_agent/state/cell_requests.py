@@ -10,7 +10,7 @@ from typing import Final
 __all__ = ["UNGATED_MS", "CellRequests", "GateRequest"]
 
 UNGATED_MS: Final = 15_000
-"""A Python kernel that has not connected after this time has no gate: it counts as running."""
+"""A kernel that has not connected after this time has no gate: it counts as running."""
 
 
 @dataclass(slots=True)

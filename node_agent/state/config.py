@@ -42,6 +42,10 @@ class AgentConfig:
     """Whose kernels and Jupyter servers are served: those of the agent's own user, of every unix
     user of the machine, or of every Kubernetes pod of this node (both need root).
     """
+    ungated_devices: Literal["share", "none"] = "share"
+    """GPUs that a kernel sees whose cells do not ask before they run: those of the share that it
+    has when it starts, or none.
+    """
     run_commands: Literal["own", "users", "off"] = "own"
     """Which commands (batch work) run here: those of the agent's own user, those of every user as
     that unix user (needs root), or none.

@@ -36,9 +36,22 @@ class EventText:
 
     # ---- GPU and memory --------------------------------------------------------------------------
 
-    def attached(self, kernel: KernelRecord, gpus: tuple[int, ...]) -> str:
+    def attached(self, kernel: KernelRecord, gpus: tuple[int, ...], *, gated: bool) -> str:
         share = memory_text(kernel.lease.request_mib) if kernel.lease else "nothing"
-        return f"Attached to {self.gpus(gpus)}: {share} guaranteed."
+        if gated or kernel.is_command:
+            return f"Attached to {self.gpus(gpus)}: {share} guaranteed."
+        text = f"Attached to {self.gpus(gpus)}: {share}, not guaranteed."
+        return f"{text} {_restart_to_see(kernel, gpus)}".rstrip()
+
+    def ungated(self, kernel: KernelRecord) -> str:
+        """Why its cells do not ask, what follows, and what to do."""
+        registration, gpus = kernel.registration, kernel.assignment.assigned_gpus
+        if registration.never_connected:
+            why, remedy = "the cell gate did not load", "Restart the kernel to try another way."
+        else:
+            why, remedy = registration.gate_reason or "this kernel has no cell gate", ""
+        text = f"Cells run without asking ({why}): GPU memory is not guaranteed."
+        return " ".join(filter(None, (text, _restart_to_see(kernel, gpus) or remedy)))
 
     def reattached(self, gpus: tuple[int, ...]) -> str:
         return (
@@ -293,3 +306,11 @@ def _kept(mib: int) -> str:
 
 def _whole_seconds(seconds: float) -> int:
     return max(1, round(seconds))
+
+
+def _restart_to_see(kernel: KernelRecord, gpus: tuple[int, ...]) -> str:
+    """For a process that started before it had these GPUs; "": it sees them."""
+    visible = kernel.process.visible_gpus
+    if visible is None or set(gpus) <= set(visible):
+        return ""
+    return "Restart the kernel to use its GPU."

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import (
     Event,
+    GateKind,
     KernelRequestState,
     LeaseBody,
     LeaseReleased,
@@ -41,6 +42,9 @@ class _JournalKernel(Struct, kw_only=True):
     name: str = ""
     user: str = ""
     language: str = "python"
+    gate: GateKind | None = None
+    gate_reason: str = ""
+    never_connected: bool = False
     wants_gpu: bool = False
     """Only in files of version 0.1.0: since then it is part of `request_state`."""
     registered: bool = False
@@ -151,6 +155,9 @@ def _entry(kernel: KernelRecord) -> _JournalKernel:
         name=registration.name,
         user=registration.user,
         language=registration.language,
+        gate=registration.gate,
+        gate_reason=registration.gate_reason,
+        never_connected=registration.never_connected,
         registered=registration.registered,
         owner=registration.owner.key if registration.owner is not None else "",
         server=registration.server,
@@ -182,6 +189,9 @@ def _restored(node: NodeRuntime, entry: _JournalKernel) -> KernelRecord:
         name=entry.name,
         user=entry.user,
         language=entry.language,
+        gate=entry.gate,
+        gate_reason=entry.gate_reason,
+        never_connected=entry.never_connected,
         registered=entry.registered,
         owner=entry.process_owner(),
         server=entry.server,

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jupyter_gpushare.messages import GateKind
+
 from ..system.process_owner import ProcessOwner
 from ..system.processes import ProcessId, WatchedProcess
 
@@ -25,6 +27,11 @@ class Registration:
     server: str = ""
     scheduler_user: str = ""
     """The user of the kernel's leases at the scheduler; "": it had none yet."""
+    gate: GateKind | None = None
+    """What its server prepared to make its cells ask; None: version 0.1, or a command."""
+    gate_reason: str = ""
+    never_connected: bool = False
+    """A process of this kernel had the code for the gate and did not connect."""
     token: str = ""
     """SHA-256 of the kernel's token; the token itself is only in its file."""
 
@@ -50,6 +57,11 @@ class KernelProcess:
     killing: bool = False
     unrestorable: str = ""
     """Why its saved memory cannot be restored, so that it has to be restarted."""
+    visible_gpus: tuple[int, ...] | None = None
+    """The GPUs that its environment shows, if that is fixed at its start; None: code in it reveals
+    the GPUs of its share.
+    """
+    reported_ungated: bool = False
     relaunched: bool = False
     """The next attachment is that of a new process that replaces an old one."""
 
@@ -68,6 +80,7 @@ class KernelProcess:
         """A new process: nothing that happened to an older one counts for it."""
         self.launched_at, self.relaunched = now, relaunched
         self.killing, self.unrestorable, self.end_requested = False, "", False
+        self.reported_ungated = False
 
     def exited(self, now: int) -> None:
         """The process is gone; a later one replaces it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jupyter_gpushare.messages import KernelRequestState, LeaseBody, Share
+from jupyter_gpushare.messages import GateKind, KernelRequestState, LeaseBody, Share
 
 from .assignment import GpuAssignment
 from .cell_requests import UNGATED_MS, CellRequests
@@ -78,11 +78,21 @@ class KernelRecord:
             return True
         return self.is_command and self.process.gone_at is None
 
+    @property
+    def planned_gate(self) -> GateKind:
+        """What its server prepared to make its cells ask."""
+        registration = self.registration
+        if registration.gate is not None:
+            return registration.gate
+        return "bootstrap" if registration.language.lower() == "python" else "none"
+
     def has_gate(self, now: int) -> bool:
         """Whether its cells ask before they run; a kernel that is starting is assumed to."""
-        if self.registration.language.lower() != "python":
-            return self.gate.ever_connected
-        return self.gate.ever_connected or now - self.process.launched_at < UNGATED_MS
+        if self.gate.ever_connected:
+            return True
+        process = self.process
+        is_starting = process.main is None or now - process.launched_at < UNGATED_MS
+        return self.planned_gate != "none" and is_starting
 
     def computes(self, now: int) -> bool:
         """Whether a known cell runs; a kernel without a gate may compute at any time."""

@@ -19,6 +19,7 @@ from jupyter_gpushare.messages import (
     compose_kernel,
 )
 
+from .event_text import EventText
 from .kernel_record import KernelRecord
 
 __all__ = [
@@ -39,6 +40,8 @@ class NodeFacts:
     simulated: bool
     uuids: list[str]
     totals: dict[int, int]
+    now: int
+    text: EventText
 
     def gpu_name(self, index: int) -> str:
         """UUID of a planned GPU; a plan may name a GPU that this node has lost."""
@@ -62,6 +65,7 @@ def kernel_runtime(kernel: KernelRecord, node: NodeFacts) -> KernelRuntime:
     """The agent's part of the kernel."""
     lease = kernel.assignment.active_lease
     gpus = _visible_gpus(kernel) if lease else ()
+    problem = _gate_problem(kernel, node)
     return KernelRuntime(
         kernel_id=kernel.kernel_id,
         state=kernel_state(kernel),
@@ -73,14 +77,22 @@ def kernel_runtime(kernel: KernelRecord, node: NodeFacts) -> KernelRuntime:
         pinned=kernel.preferences.pinned,
         busy=bool(kernel.gate.running),
         cell_waits=kernel.gate.text or None,
-        memory_mib=_memory(kernel),
+        memory_mib=_memory(kernel) if problem is None else _unguaranteed(kernel),
         gpu_memory_total_mib=node.totals[gpus[0]] if gpus else 0,
         saved_mib=kernel.memory.saved_mib,
         notice_deadline=_next_deadline(kernel),
         generation=kernel.assignment.generation,
         utilization=kernel.memory.utilization,
+        user=kernel.registration.scheduler_user or kernel.registration.user,
+        gated=kernel.has_gate(node.now),
+        gate_problem=problem,
         events=list(kernel.published.events),
     )
+
+
+def _gate_problem(kernel: KernelRecord, node: NodeFacts) -> str | None:
+    is_running = kernel.process.main is not None and kernel.registration.registered
+    return node.text.ungated(kernel) if is_running and not kernel.has_gate(node.now) else None
 
 
 def kernel_view(kernel: KernelRecord, node: NodeFacts) -> Kernel:
@@ -129,6 +141,7 @@ def lease_report(kernel: KernelRecord, uuids: list[str], now: int) -> LeaseRepor
         generation=kernel.assignment.generation,
         busy=kernel.is_running(now),
         utilization=kernel.memory.utilization,
+        gated=kernel.is_command or kernel.has_gate(now),
     )
 
 
@@ -142,6 +155,11 @@ def _memory(kernel: KernelRecord) -> MemoryMib:
     lease, used = kernel.assignment.active_lease, kernel.memory.used_mib
     guaranteed = lease.request_mib * max(1, len(lease.planned_gpus)) if lease else 0
     return MemoryMib(guaranteed=guaranteed, used=used, borrowed=max(0, used - guaranteed))
+
+
+def _unguaranteed(kernel: KernelRecord) -> MemoryMib:
+    """Of a kernel without a gate: memory that others borrowed is not reclaimed before it runs."""
+    return MemoryMib(used=kernel.memory.used_mib)
 
 
 def _next_deadline(kernel: KernelRecord) -> str | None:

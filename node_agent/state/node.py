@@ -155,7 +155,12 @@ class NodeRuntime:
 
     def _facts(self) -> NodeFacts:
         return NodeFacts(
-            self.config.node, self.devices.traits.simulated, self.uuids, dict(self.totals)
+            self.config.node,
+            self.devices.traits.simulated,
+            self.uuids,
+            dict(self.totals),
+            self.clock(),
+            self.text,
         )
 
     def registered(self) -> list[KernelRecord]:

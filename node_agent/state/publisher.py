@@ -66,7 +66,7 @@ class StatePublisher:
 
     def _is_due(self, kernel: KernelRecord, now: int) -> bool:
         """Whether there is something new; changes of memory alone may wait."""
-        published, key = kernel.published, _key(kernel)
+        published, key = kernel.published, _key(kernel, now)
         old = published.key
         if key == old:
             return False
@@ -137,7 +137,7 @@ def _has_memory_here(kernel: KernelRecord) -> bool:
     return kernel.assignment.attached and not copied and not kernel.process.killing
 
 
-def _key(kernel: KernelRecord) -> tuple[object, ...]:
+def _key(kernel: KernelRecord, now: int) -> tuple[object, ...]:
     """All that a view shows. The first element changes most often."""
     assignment, memory, events = kernel.assignment, kernel.memory, kernel.published.events
     return (
@@ -154,6 +154,7 @@ def _key(kernel: KernelRecord) -> tuple[object, ...]:
         kernel.process.killing,
         bool(kernel.gate.running),
         kernel.gate.text,
+        kernel.has_gate(now),
         kernel.request_state,
         kernel.preferences.pinned,
         kernel.notice,

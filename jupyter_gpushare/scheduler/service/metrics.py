@@ -147,6 +147,7 @@ class _StateCollector:
         yield from self._queues()
         yield self._workloads()
         yield self._memory()
+        yield self._ungated()
         yield from self._nodes()
 
     def _queues(self) -> Iterator[Metric]:
@@ -199,6 +200,22 @@ class _StateCollector:
         ]
         for kind in ("used", "guaranteed", "borrowed"):
             family.add_metric([kind], MIB * sum(getattr(memory, kind) for memory in reports))
+        return family
+
+    def _ungated(self) -> Metric:
+        family = GaugeMetricFamily(
+            "gpushare_ungated_kernels",
+            "Kernels with a lease whose cells do not ask before they run.",
+            labels=["node"],
+        )
+        counts = dict.fromkeys(self._service.unit_of_work.cluster.nodes, 0)
+        for record in self._service.unit_of_work.records.values():
+            for lease in record.leases.values():
+                report = record.reports.get(lease.id)
+                if report is not None and not report.gated:
+                    counts[lease.node] = counts.get(lease.node, 0) + 1
+        for node, count in sorted(counts.items()):
+            family.add_metric([node], count)
         return family
 
     def _nodes(self) -> Iterator[Metric]:

@@ -194,7 +194,7 @@ def _device_row(
     and runs elsewhere, or nowhere yet, is named but not added: planned and current GPUs are not
     summed together.
     """
-    here, planned, guaranteed, used, borrowed = [], [], 0, 0, 0
+    here, planned, ungated, guaranteed, used, borrowed = [], [], [], 0, 0, 0
     for record, lease in held:
         report = record.reports.get(lease.id)
         name = (
@@ -206,7 +206,8 @@ def _device_row(
             planned.append(name)
         if report is not None and device.uuid in report.gpu_uuids:
             here.append(name)
-            guaranteed += lease.request_mib
+            guaranteed += lease.request_mib if report.gated else 0
+            ungated += [] if report.gated else [name]
             used += report.memory_mib.used // max(1, len(report.gpu_uuids))
             borrowed += report.memory_mib.borrowed // max(1, len(report.gpu_uuids))
     memory = m.DeviceMemory(
@@ -218,6 +219,7 @@ def _device_row(
         memory_mib=memory,
         kernels=here,
         planned=planned,
+        ungated=ungated,
         healthy=device.healthy,
         health=device.health,
         foreign_mib=device.foreign_mib,

@@ -19,7 +19,6 @@ from jupyter_core.paths import jupyter_runtime_dir
 
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 from jupyter_gpushare.messages import (
-    GateKind,
     KernelEnding,
     KernelGone,
     KernelLaunched,
@@ -29,6 +28,7 @@ from jupyter_gpushare.messages import (
 
 from ..clients.agent_client import AgentClient
 from ..clients.startup import StartupState
+from ..launch.launch_plan import LaunchPlan
 from .kernel_registry import KernelRegistry
 from .token_files import KernelTokenFiles, hash_of
 from .unregistered import unregistered_kernel
@@ -85,7 +85,7 @@ class KernelLaunches:
         return kernel_id in self._launched
 
     async def register(
-        self, kernel_id: str, *, name: str, language: str, gate: GateKind
+        self, kernel_id: str, *, name: str, language: str, plan: LaunchPlan
     ) -> dict[str, str]:
         """Before a launch: the kernel's environment, from the agent if it answers."""
         request = self._request(kernel_id)
@@ -96,7 +96,8 @@ class KernelLaunches:
             user=self._user,
             request=request,
             language=language,
-            gate=gate,
+            gate=plan.gate,
+            gate_reason=plan.reason,
         )
         self._launched[kernel_id] = launched = LaunchedKernel(message)
         with contextlib.suppress(TimeoutError):

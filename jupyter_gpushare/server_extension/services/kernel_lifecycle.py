@@ -6,10 +6,11 @@ import contextlib
 
 from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.errors import GpuShareError
-from jupyter_gpushare.messages import Event, GateKind, KernelRequest
+from jupyter_gpushare.messages import Event, KernelRequest
 
 from ..kernels.kernel_registry import KernelRegistry
 from ..kernels.launches import KernelLaunches
+from ..launch.launch_plan import LaunchPlan
 from ..requests.submitter import Submitter
 from .publisher import Publisher
 from .request_service import RequestService
@@ -38,7 +39,7 @@ class ServerKernelLifecycle:
         *,
         name: str,
         language: str,
-        gate: GateKind,
+        plan: LaunchPlan,
         request: KernelRequest | None,
     ) -> dict[str, str]:
         """Before a launch: the kernel's environment. `request`: the kernelspec's, if any."""
@@ -46,7 +47,7 @@ class ServerKernelLifecycle:
         if request is not None:
             self._submitter.note(kernel_id, request)
         self._publisher.changed({kernel_id})
-        return await self._launches.register(kernel_id, name=name, language=language, gate=gate)
+        return await self._launches.register(kernel_id, name=name, language=language, plan=plan)
 
     def add_event(self, kernel_id: str, event: Event) -> None:
         """Add an event to the kernel's history."""

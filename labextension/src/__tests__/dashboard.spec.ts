@@ -18,6 +18,7 @@ const device = (index: number, changes: Partial<DeviceRow> = {}): DeviceRow => (
   health: '',
   foreign_mib: 0,
   foreign_processes: 0,
+  ungated: [],
   utilization: null,
   mig: false,
   ...changes

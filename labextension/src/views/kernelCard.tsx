@@ -81,6 +81,11 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
         <span className="jp-GpuShare-state">{stateText(kernelLabel(kernel), trans)}</span>
       </header>
       {kernel.state !== 'detached' && <Where kernel={kernel} trans={trans} />}
+      {kernel.gate_problem !== null && kernel.state !== 'detached' && (
+        <div className="jp-GpuShare-reason" data-ungated>
+          {kernel.gate_problem}
+        </div>
+      )}
       {kernel.notice_deadline !== null && (
         <Notice
           kernel={kernel}
@@ -260,7 +265,8 @@ function Where({ kernel, trans }: { kernel: Kernel; trans: TranslationBundle }):
     kernel.project,
     kernel.node,
     kernel.gpu_uuid === null ? null : gpuText(kernel.gpu_uuid, kernel.planned_gpu, trans),
-    kernel.pinned ? trans.__('pinned') : null
+    kernel.pinned ? trans.__('pinned') : null,
+    kernel.gate_problem === null ? null : trans.__('ungated')
   ].filter(part => part !== null);
   return <div className="jp-GpuShare-where">{parts.join(' · ')}</div>;
 }

@@ -60,7 +60,9 @@ function sentence(
   if (memory.used > 0 || savedMib === 0) {
     parts.push(usedText(memory, totalMib, trans));
   }
-  parts.push(trans.__('%1 guaranteed', memoryText(memory.guaranteed)));
+  if (memory.guaranteed > 0) {
+    parts.push(trans.__('%1 guaranteed', memoryText(memory.guaranteed)));
+  }
   if (memory.borrowed > 0) {
     parts.push(trans.__('%1 borrowed', memoryText(memory.borrowed)));
   }
