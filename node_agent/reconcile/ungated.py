@@ -1,5 +1,5 @@
 """Kernels whose cells do not ask before they run: which GPUs their process sees when it starts, and
-what their user is told.
+the warning to their user.
 
 A kernel is hidden from GPUs only if code in it reveals the GPUs of its share. The environment of
 every other kernel is fixed when it starts: it sees the share that it has then, or nothing.
