@@ -14,5 +14,6 @@ server_link      the provisioner's commands, over an inherited socket
 channels         the sockets of the five channels
 messages         the Jupyter wire protocol: frames, headers, signatures
 connection_file  addresses and keys
+visible_gpus     whether the process can use the GPUs of its share
 texts            sentences under a cell
 """

@@ -21,6 +21,7 @@ from .connection_file import ConnectionFile, UnsupportedConnection
 from .messages import Signer
 from .proxy import KernelProxy
 from .server_link import ServerLink
+from .visible_gpus import VISIBLE
 
 FAILED: Final = 1
 
@@ -49,6 +50,7 @@ def _proxy(options: argparse.Namespace) -> KernelProxy:
         Signer(front.key, front.digest),
         ProxyAgentLink(address_from(os.environ), problem=os.environ.get("GPUSHARE_PROBLEM", "")),
         ServerLink(options.fd),
+        launched_with=os.environ.get(VISIBLE),
         wants_gpu=os.environ.get("GPUSHARE_WANTS_GPU") == "1",
         agent_wait_s=agent_wait_s(os.environ),
     )

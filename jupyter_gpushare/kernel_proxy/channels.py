@@ -99,6 +99,15 @@ class KernelChannels:
         """Send to the kernel."""
         self.back[channel].send_multipart(frames, copy=False)
 
+    def reconnect(self) -> None:
+        """Another process of the kernel binds the same addresses. A message that was sent before
+        the loss of the old process is noticed would be lost with it.
+        """
+        for channel in REQUEST_CHANNELS:
+            address = self._back_file.address(channel)
+            self.back[channel].disconnect(address)
+            self.back[channel].connect(address)
+
     def close(self) -> None:
         """Deliver what is queued for the clients, and close."""
         for sockets in (self.front, self.back):

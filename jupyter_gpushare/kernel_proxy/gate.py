@@ -25,6 +25,7 @@ from . import texts
 from .agent_link import ProxyAgentLink
 from .held_cell import SHOW_AFTER_S, HeldCell, ProxiedCellOutput
 from .messages import Frames, Reply, Request
+from .visible_gpus import VisibleGpus
 
 __all__ = ["ProxiedCellGate"]
 
@@ -41,14 +42,20 @@ class ProxiedCellGate:
         link: ProxyAgentLink,
         output: ProxiedCellOutput,
         forward: Callable[[Frames], None],
+        visible: VisibleGpus,
+        relaunch: Callable[[str], None],
         *,
         wants_gpu: bool,
         agent_wait_s: float,
     ) -> None:
-        """`forward`: sends a request to the kernel. `wants_gpu`: the kernel had requested a GPU
-        when it was launched. `agent_wait_s`: how long cells wait for an agent that is away.
+        """`forward`: sends a request to the kernel. `relaunch`: requests another process of the
+        kernel that sees these GPUs; `relaunched` reports it. `wants_gpu`: the kernel had requested
+        a GPU when it was launched. `agent_wait_s`: how long cells wait for an agent that is away.
         """
         self._link, self._output, self._forward = link, output, forward
+        self._visible, self._relaunch = visible, relaunch
+        self._is_fresh, self._is_relaunching = True, False
+        """The process has executed nothing yet; another one replaces it."""
         self._wants_gpu, self._agent_wait_s = wants_gpu, agent_wait_s
         self._queues: dict[str | None, deque[HeldCell]] = {}
         self._running: dict[str, HeldCell] = {}
@@ -104,6 +111,7 @@ class ProxiedCellGate:
             self._resend()
             self._advance_all()
         elif kind == "kernel":
+            self._visible.shared(message.get("devices", []))
             self._report_unannounced()
         elif kind == "away":
             self._forget_requests()
@@ -136,9 +144,29 @@ class ProxiedCellGate:
             self._refuse(shell, str(message["message"]))
             return
         self._stopped_waiting = self._stopped_waiting and self._link.state == "pending"
-        cell.end_wait(self._output, self._text_when_allowed(cell, message))
+        if not message.get("without_gpu") and self._is_fresh and self._visible.must_restart():
+            self._begin_relaunch(cell)
+            return
+        if not message.get("without_gpu") and self._visible.mention():
+            cell.say(self._output, texts.RESTART_TO_ATTACH)
+        else:
+            cell.end_wait(self._output, self._text_when_allowed(cell, message))
         self._release(shell)
         self._advance(shell)
+
+    def _begin_relaunch(self, cell: HeldCell) -> None:
+        """The process does not see the GPU, and has no state that would be lost."""
+        if cell.n is not None:
+            self._link.end(cell.n)
+        cell.n, cell.asked = None, False
+        self._is_relaunching = True
+        self._relaunch(self._visible.wanted)
+
+    def relaunched(self, visible: str | None) -> None:
+        """Another process of the kernel runs, and sees these GPUs."""
+        self._visible.launched(visible)
+        self._is_fresh, self._is_relaunching = True, False
+        self._advance_all()
 
     def _text_when_allowed(self, cell: HeldCell, message: Json) -> str:
         if message.get("message"):
@@ -172,7 +200,7 @@ class ProxiedCellGate:
     def _advance(self, shell: str | None) -> None:
         """Forward what may run, until a cell has to wait."""
         queue = self._queues[shell]
-        while queue and not queue[0].asked:
+        while queue and not queue[0].asked and not self._is_relaunching:
             cell = queue[0]
             if not cell.exempt and self._is_needed() and not self._is_agent_overdue(cell):
                 if self._link.is_connected:
@@ -220,6 +248,7 @@ class ProxiedCellGate:
     def _release(self, shell: str | None) -> None:
         """The first cell of the queue runs."""
         cell = self._queues[shell].popleft()
+        self._is_fresh = False
         self._running[cell.request.msg_id] = cell
         while self._kept and not cell.silent:
             self._output.show(cell.request, self._kept.popleft())

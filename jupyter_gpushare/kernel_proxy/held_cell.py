@@ -131,6 +131,13 @@ class HeldCell:
             output.show(self.request, text, display_id=self._display_id, update=True)
             self._display_id = None
 
+    def say(self, output: ProxiedCellOutput, text: str) -> None:
+        """End the wait with a text that is shown in any case."""
+        if self._display_id is None:
+            self.show_busy(output)
+            output.show(self.request, text)
+        self.end_wait(output, text)
+
     def show_busy(self, output: ProxiedCellOutput) -> None:
         """The kernel counts as busy while the cell waits."""
         if not self._is_busy:

@@ -18,6 +18,7 @@ from .gate import ProxiedCellGate
 from .held_cell import ProxiedCellOutput
 from .messages import Frames, Signer, read_reply, read_request
 from .server_link import ServerLink
+from .visible_gpus import VisibleGpus
 
 __all__ = ["KernelProxy"]
 
@@ -37,13 +38,21 @@ class KernelProxy:
         link: ProxyAgentLink,
         server: ServerLink,
         *,
+        launched_with: str | None,
         wants_gpu: bool,
         agent_wait_s: float,
     ) -> None:
+        """`launched_with`: `CUDA_VISIBLE_DEVICES` of the kernel; None: it sees all GPUs."""
         self._channels, self._signer, self._link, self._server = channels, signer, link, server
         output = ProxiedCellOutput(channels, signer)
         self._gate = ProxiedCellGate(
-            link, output, self._to_shell, wants_gpu=wants_gpu, agent_wait_s=agent_wait_s
+            link,
+            output,
+            self._to_shell,
+            VisibleGpus(launched_with),
+            lambda visible: server.send({"ask": "relaunch", "visible": visible}),
+            wants_gpu=wants_gpu,
+            agent_wait_s=agent_wait_s,
         )
         self._kernel_pid: int | None = None
         self._stopping = False
@@ -153,6 +162,10 @@ class KernelProxy:
                 self._server.send({"answer": "interrupt", "held": self._gate.interrupt()})
             elif command["do"] == "kernel":
                 self._kernel_pid = command["pid"]
+            elif command["do"] == "relaunched":
+                self._kernel_pid = command["pid"]
+                self._channels.reconnect()
+                self._gate.relaunched(command["visible"])
             elif command["do"] == "stop":
                 self._stopping = True
         if not self._server.is_open:

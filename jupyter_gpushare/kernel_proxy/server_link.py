@@ -13,8 +13,8 @@ __all__ = ["ServerLink"]
 
 
 class ServerLink:
-    """`interrupt` asks whether the kernel may be interrupted, `kernel` names its process, and
-    `stop` ends the proxy.
+    """`interrupt` asks whether the kernel may be interrupted, `kernel` names its process,
+    `relaunched` a process that replaced it, and `stop` ends the proxy.
     """
 
     def __init__(self, fd: int) -> None:

@@ -111,6 +111,16 @@ class GpuShareProvisioner(ProxiedProvisioner):
     def _proxy_environment(self) -> Mapping[str, str]:
         return _without_secrets(os.environ)
 
+    def before_relaunch(self) -> None:
+        service = self._service()
+        if service is not None:
+            service.lifecycle.restarting(self.kernel_id)
+
+    def after_relaunch(self) -> None:
+        service = self._service()
+        if service is not None and self.pid:
+            service.lifecycle.launched(self.kernel_id, self.pid)
+
     def on_proxy_failed(self) -> None:
         super().on_proxy_failed()
         service = self._service()

@@ -57,15 +57,23 @@ class ProxiedKernel:
             start_new_session=True,
         )
         theirs.close()
+        self.argv, self.kernel = argv, None
+        self.launch()
+        self.command(do="kernel", pid=self.kernel.pid)
+        self.clients: list[BlockingKernelClient] = []
+
+    def launch(self) -> None:
+        """Start the kernel; a process that runs is replaced."""
+        if self.kernel is not None:
+            os.killpg(self.kernel.pid, signal.SIGKILL)
+            self.kernel.wait()
         self.kernel = subprocess.Popen(
-            [sys.executable, *argv, str(self.back)],
-            cwd=folder,
-            env=os.environ | {"IPYTHONDIR": str(folder)},
+            [sys.executable, *self.argv, str(self.back)],
+            cwd=self.folder,
+            env=os.environ | {"IPYTHONDIR": str(self.folder)},
             start_new_session=True,
             stdin=subprocess.DEVNULL,
         )
-        self.command(do="kernel", pid=self.kernel.pid)
-        self.clients: list[BlockingKernelClient] = []
 
     def command(self, **command: object) -> None:
         self.socket.sendall(json.dumps(command).encode() + b"\n")

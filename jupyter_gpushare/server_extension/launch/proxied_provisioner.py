@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ class ProxiedProvisioner(LocalProvisioner):
         " by a proxy process between server and kernel.",
     )
     _proxy: ProxyProcess | None = None
+    _launch: tuple[list[str], dict[str, Any]] = ([], {})
+    _is_relaunching = False
 
     def can_use_proxy(self, cmd: list[str]) -> bool:
         """Whether the proxy is switched on, and the command names the connection file."""
@@ -38,7 +41,12 @@ class ProxiedProvisioner(LocalProvisioner):
         """Direct the next launch through a proxy. `kwargs` as `pre_launch` returns them."""
         await self._stop_proxy()  # of a launch that overlaps with this one
         env: Mapping[str, str] = kwargs["env"]
-        proxy = ProxyProcess(getattr(self.parent, "connection_file", ""))
+        loop = asyncio.get_running_loop()
+
+        def relaunch(visible: str) -> None:
+            asyncio.run_coroutine_threadsafe(self._relaunch(visible), loop)
+
+        proxy = ProxyProcess(getattr(self.parent, "connection_file", ""), relaunch)
         try:
             proxy.start(env, self._proxy_environment())
         except OSError as error:
@@ -62,9 +70,37 @@ class ProxiedProvisioner(LocalProvisioner):
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         info = await super().launch_kernel(cmd, **kwargs)
+        self._launch = (cmd, kwargs)
         if self._proxy is not None and self.pid:
             self._proxy.kernel_launched(self.pid)
         return info
+
+    async def _relaunch(self, visible: str) -> None:
+        """Replace the process, which has executed nothing, by one that sees these GPUs. For Jupyter
+        it is the same kernel: no page notices it.
+        """
+        old, proxy = self.process, self._proxy
+        if old is None or old.poll() is not None or proxy is None or self._is_relaunching:
+            return
+        self._is_relaunching = True
+        cmd, kwargs = self._launch
+        kwargs = {**kwargs, "env": {**kwargs["env"], "CUDA_VISIBLE_DEVICES": visible}}
+        try:
+            self.before_relaunch()
+            await super().send_signal(signal.SIGKILL)
+            await asyncio.to_thread(old.wait)
+            await super().launch_kernel(cmd, **kwargs)
+            self.after_relaunch()
+        finally:
+            self._is_relaunching = False
+        if self.pid:
+            proxy.kernel_relaunched(self.pid, visible)
+
+    def before_relaunch(self) -> None:
+        """The process is about to be replaced."""
+
+    def after_relaunch(self) -> None:
+        """Another process runs."""
 
     async def send_signal(self, signum: int) -> None:
         # SIGINT would end a kernel of xeus, although the cell that it is meant for waits outside
@@ -73,6 +109,8 @@ class ProxiedProvisioner(LocalProvisioner):
             await super().send_signal(signum)
 
     async def poll(self) -> int | None:
+        if self._is_relaunching:
+            return None
         status = await super().poll()
         if status is None and self._proxy is not None and self._proxy.has_failed:
             self.on_proxy_failed()

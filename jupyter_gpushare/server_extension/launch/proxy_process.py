@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ PROXY_VARIABLES: Final = (
 )
 TAKEN_FROM_KERNEL: Final = ("GPUSHARE_AGENT", "GPUSHARE_TOKEN_FILE", "GPUSHARE_WANTS_GPU")
 """Variables that only the proxy has: a second connection for the kernel would replace its own."""
+LAUNCHED_WITH: Final = "GPUSHARE_LAUNCHED_WITH"
+"""`jupyter_gpushare.kernel_proxy.visible_gpus.VISIBLE`."""
 MARKER: Final = "GPUSHARE_PROXY_OF"
 """`node_agent.system.processes.PROXY_MARKER`."""
 
@@ -50,12 +52,13 @@ MARKER: Final = "GPUSHARE_PROXY_OF"
 class ProxyProcess:
     """One proxy. Needs no event loop between its calls."""
 
-    def __init__(self, front: str) -> None:
+    def __init__(self, front: str, relaunch: Callable[[str], None]) -> None:
         """`front`: the connection file of the clients, as the kernel's command names it. Writes the
         one for the kernel, outside of Jupyter's runtime directory: `jupyter console --existing`
-        looks for the newest file there.
+        looks for the newest file there. `relaunch`: called in a thread when the kernel has to see
+        these GPUs, and has executed nothing yet.
         """
-        self._front = front
+        self._front, self._relaunch = front, relaunch
         self._folder = Path(tempfile.mkdtemp(prefix="gpushare-proxy-"))
         self._ports: list[int] = []
         self.back = self._folder / Path(front).name
@@ -99,6 +102,8 @@ class ProxyProcess:
         """
         ours, theirs = socket.socketpair()
         variables = {name: env[name] for name in PROXY_VARIABLES if name in env}
+        if "CUDA_VISIBLE_DEVICES" in env:
+            variables[LAUNCHED_WITH] = env["CUDA_VISIBLE_DEVICES"]
         if "GPUSHARE_KERNEL_ID" in env:
             variables[MARKER] = env["GPUSHARE_KERNEL_ID"]
         options = ["--front", self._front, "--back", str(self.back)]
@@ -120,6 +125,10 @@ class ProxyProcess:
     def kernel_launched(self, pid: int) -> None:
         """The kernel's process."""
         self._send({"do": "kernel", "pid": pid})
+
+    def kernel_relaunched(self, pid: int, visible: str) -> None:
+        """Another process of the kernel, as requested by `relaunch`."""
+        self._send({"do": "relaunched", "pid": pid, "visible": visible})
 
     @property
     def has_failed(self) -> bool:
@@ -148,7 +157,11 @@ class ProxyProcess:
     def _receive(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError, ValueError), connection.makefile() as lines:
             for line in lines:
-                self._answers.put(json.loads(line))
+                message = json.loads(line)
+                if message.get("ask") == "relaunch":
+                    self._relaunch(message["visible"])
+                else:
+                    self._answers.put(message)
 
     def _send(self, message: dict[str, Any]) -> bool:
         if self._socket is None:
