@@ -14,6 +14,7 @@ from jupyter_gpushare.cli.gpu_table import show_gpus
 from jupyter_gpushare.cli.output_formats import OutputFormat, cell, output_options
 from jupyter_gpushare.cli.tables import amount
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
+from jupyter_gpushare.core.model.reason import counted
 from jupyter_gpushare.routes import API_ROOT
 
 __all__ = ["nodes", "pools", "projects", "queue", "status", "waiting", "whoami"]
@@ -182,8 +183,26 @@ def _service_lines(service: m.ServiceStatus) -> list[str]:
         f"user {service.user}{admin}; projects: {projects}",
         f"agents: {', '.join(service.agents) or 'none'}",
     ]
+    lines += _kubernetes_lines(service.kubernetes)
     lines += [f"policy changed {service.policy_changed}: {line}" for line in service.policy_changes]
     return lines + [f"policy problem: {problem}" for problem in service.policy_problems]
+
+
+def _kubernetes_lines(known: m.KubernetesStatus | None) -> list[str]:
+    if known is None:
+        return []
+    lines = [f"Kubernetes: {counted(known.nodes, 'managed node')}"]
+    if known.unreachable_since:
+        lines[0] += f"; the API server has not responded since {known.unreachable_since}"
+    lines += [f"Kubernetes problem: {problem}" for problem in known.problems]
+    for node, kernels in known.undrained.items():
+        lines.append(f"node {node} was taken out without a drain; still there: {_listed(kernels)}")
+    return lines
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 def _node_line(node: m.NodeRow) -> str:

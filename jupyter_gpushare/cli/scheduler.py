@@ -72,6 +72,35 @@ __all__ = ["scheduler"]
     type=click.Path(dir_okay=False),
     help="File with the admin token; created if missing.",
 )
+@click.option(
+    "--kubernetes",
+    is_flag=True,
+    default=None,
+    help="Read nodes and pods of a Kubernetes cluster (this pod's, or the kubeconfig's), and accept"
+    " its tokens from agents.",
+)
+@click.option(
+    "--kubernetes-namespace",
+    metavar="NAME",
+    help="Namespace of agents and slots.  [default: this pod's, else gpushare]",
+)
+@click.option(
+    "--kubernetes-operator-namespace",
+    metavar="NAME",
+    help="Namespace of the GPU Operator; its pods are read too.",
+)
+@click.option(
+    "--kubernetes-no-reserve",
+    "kubernetes_reserve",
+    flag_value=False,
+    default=None,
+    help="Managed nodes are ready without slot pods.",
+)
+@click.option(
+    "--kubernetes-agent-account",
+    metavar="NAME",
+    help="User name of the agents.  [default: system:serviceaccount:NAMESPACE:gpushare-agent]",
+)
 @log_options
 def scheduler(
     config: str | None, policy: str | None, log_level: str, log_format: str, **given: Any
@@ -94,6 +123,10 @@ def scheduler(
     if policy is not None:
         stated["policy_file"] = str(Path(policy).resolve())
     app.update_config(Config(SchedulerApp=stated))
+    if app.kubernetes:
+        from jupyter_gpushare.kube.integration import kubernetes_integration
+
+        app.integrations = (kubernetes_integration(app),)
     try:
         asyncio.run(app.serve(click.echo))
     except FileErrors as error:

@@ -32,6 +32,7 @@ __all__ = [
     "SchedulerFrame",
     "SchedulerState",
     "ServiceChanged",
+    "KubernetesStatus",
     "ServiceStatus",
     "TopologyRequest",
     "WhoAmI",
@@ -270,6 +271,21 @@ class Ended(Body, frozen=True, kw_only=True):
     ended: bool = True
 
 
+class KubernetesStatus(Body, frozen=True, kw_only=True):
+    """What the scheduler knows from Kubernetes."""
+
+    nodes: int = 0
+    """Managed nodes."""
+    unreachable_since: Stamp | None = None
+    """Since when the API server has not responded; null: it responds. Until then the state of nodes
+    is the last known one.
+    """
+    problems: list[str] = field(default_factory=list)
+    """Missing permissions, and managed nodes that cannot be used, one sentence each."""
+    undrained: dict[str, list[str]] = field(default_factory=dict)
+    """Node that was taken out without `drain` -> kernels that still run there; for admins."""
+
+
 class ServiceStatus(Body, frozen=True, kw_only=True):
     """The scheduler, its policy, and the caller."""
 
@@ -288,6 +304,8 @@ class ServiceStatus(Body, frozen=True, kw_only=True):
     """When the policy was last changed; null: not since the service started."""
     policy_changes: list[str] = field(default_factory=list)
     """The changes and the affected workloads, one sentence each; for admins."""
+    kubernetes: KubernetesStatus | None = None
+    """null: this scheduler does not read Kubernetes."""
 
 
 class WhoAmI(Body, frozen=True, kw_only=True):
@@ -301,9 +319,9 @@ class WhoAmI(Body, frozen=True, kw_only=True):
     groups: list[str] = field(default_factory=list)
     users: list[str] = field(default_factory=list)
     projects: list[str] = field(default_factory=list)
-    source: Literal["token", "hub", "socket", "process"] = "token"
-    """How the caller was authenticated: a token of the scheduler, JupyterHub, the unix user of the
-    socket's peer, or the same process.
+    source: Literal["token", "hub", "kubernetes", "socket", "process"] = "token"
+    """How the caller was authenticated: a token of the scheduler, JupyterHub, a service-account
+    token of Kubernetes, the unix user of the socket's peer, or the same process.
     """
 
 

@@ -116,6 +116,10 @@ class NodeRow(NodeMeasurements, frozen=True, kw_only=True):
     reasons: Annotated[
         list[str], column("Reason", "Why it is not ready, or takes no new workloads.")
     ] = field(default_factory=list)
+    reason_details: Annotated[
+        dict[str, str],
+        column("Details", "For a reason that Kubernetes gave: its own message.", cli=False),
+    ] = field(default_factory=dict)
     gpus: Annotated[int, column("GPUs")] = 0
     gpu_allocated: Annotated[float, column("Allocated", "GPUs counted in quotas here.")] = 0.0
     cordoned: Annotated[

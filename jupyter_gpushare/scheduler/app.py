@@ -36,6 +36,8 @@ class SchedulerApp(SchedulerConfig):
 
     _server: SchedulerServer | None = None
     """The current leader's server."""
+    integrations: tuple[Callable[[SchedulerServer], None], ...] = ()
+    """Called with each server before it starts: what the command line adds to it."""
 
     def server(self, leadership: Leadership | None = None) -> SchedulerServer:
         """The configured server. Raises GpuShareError."""
@@ -188,6 +190,8 @@ class SchedulerApp(SchedulerConfig):
         server = self.server(leadership)
         try:
             self.configure_authentication(server)
+            for integrate_into in self.integrations:
+                integrate_into(server)
             listeners = Listeners(server, address, Path(self.state_dir))
         except BaseException:
             await server.stop()

@@ -152,6 +152,31 @@ class SchedulerConfig(JupyterApp):
     hub_refresh_s = Float(
         30.0, min=1, config=True, help="Seconds between two reads of JupyterHub's groups."
     )
+    kubernetes = Bool(
+        False,
+        config=True,
+        help="Read nodes and pods of a Kubernetes cluster, and accept its service-account tokens"
+        " from agents.",
+    )
+    kubernetes_namespace = Unicode(
+        "",
+        config=True,
+        help="Namespace of the agents and slots; default: this pod's, else gpushare.",
+    )
+    kubernetes_operator_namespace = Unicode(
+        "",
+        config=True,
+        help="Namespace of the GPU Operator, whose pods are read too; default: they are not read.",
+    )
+    kubernetes_reserve = Bool(
+        True, config=True, help="A managed node is ready only when slot pods hold all of its GPUs."
+    )
+    kubernetes_agent_account = Unicode(
+        "",
+        config=True,
+        help="User name of the agents' service account;"
+        " default: system:serviceaccount:NAMESPACE:gpushare-agent.",
+    )
     groups = Dict(
         List(Unicode()),
         config=True,

@@ -29,7 +29,7 @@ def integrate(server: SchedulerServer, hub: JupyterHub) -> None:
         server.service.visibility.groups_changed()
         return extended
 
-    server.authenticator.external = hub
+    server.authenticator.external.append(hub)
     server.tokens.groups_of = (
         hub.groups_of
     )  # of owners of tokens, and of users that a server submits for

@@ -188,7 +188,7 @@ class Node:
     max_pods: int = 110
     ready: bool = True
     reasons: tuple[str, ...] = ()
-    """Why it is not ready (`NodeCondition` values); empty when it is."""
+    """Why it is not ready, and warnings (`NodeCondition` values)."""
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[tuple[str, str, str], ...] = ()
     mig: Mapping[str, int] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from typing import Final
 
 from jupyter_gpushare import messages as m
@@ -52,6 +52,12 @@ class AgentSessions:
         if self._sessions.get(node) is session:
             del self._sessions[node]
 
+    def revoke(self, pods: Collection[str]) -> None:
+        """Ends the sessions whose tokens are bound to pods that no longer exist."""
+        for session in list(self._sessions.values()):
+            if session.bound_to in pods:
+                session.end("the agent's pod was deleted")
+
     def close(self) -> None:
         """Ends every session."""
         for session in list(self._sessions.values()):
@@ -73,6 +79,11 @@ class AgentSession:
         self._node: str | None = None
         self.over: str | None = None
         """Why this session has ended."""
+
+    @property
+    def bound_to(self) -> str:
+        """See `Identity.bound_to`."""
+        return self._identity.bound_to
 
     def hear(self, data: bytes | str) -> None:
         """Handles one frame. Raises nothing: errors end the session or are logged."""

@@ -1,11 +1,11 @@
-"""Authenticates calls: by the scheduler's own tokens, by JupyterHub's tokens, and on a unix socket
-by the peer's user.
+"""Authenticates calls: by the scheduler's own tokens, by tokens of others (JupyterHub, Kubernetes),
+and on a unix socket by the peer's user.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from tornado.httputil import HTTPServerRequest
@@ -17,7 +17,7 @@ __all__ = ["Authenticator", "ExternalTokens", "certificate_names", "is_local"]
 
 
 class ExternalTokens(Protocol):
-    """Tokens that another service issued, such as JupyterHub."""
+    """Tokens that another service issued, such as JupyterHub or Kubernetes."""
 
     async def identity(self, secret: str) -> Identity | None:
         """None: not a token of this service. Raises Unavailable: the service does not respond."""
@@ -25,7 +25,7 @@ class ExternalTokens(Protocol):
 
 class Authenticator:
     """Without `peers`, unix sockets do not authenticate. Without `external`, only the scheduler's
-    own tokens are accepted.
+    own tokens are accepted; otherwise its issuers are asked in this order.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class Authenticator:
         tokens: TokenService,
         *,
         peers: UnixPeers | None = None,
-        external: ExternalTokens | None = None,
+        external: Sequence[ExternalTokens] = (),
     ) -> None:
-        self.tokens, self.peers, self.external = tokens, peers, external
+        self.tokens, self.peers, self.external = tokens, peers, list(external)
 
     async def identify(self, request: HTTPServerRequest) -> Identity | None:
         """None: not authenticated. An invalid token is not authenticated on a unix socket either.
@@ -48,13 +48,12 @@ class Authenticator:
             return self.tokens.authenticate(header)
         except NotAuthenticated:
             kind, _, secret = header.strip().partition(" ")
-            if (
-                self.external is None
-                or kind.lower() not in ("bearer", "token")
-                or not secret.strip()
-            ):
+            if kind.lower() not in ("bearer", "token") or not secret.strip():
                 return None
-            return await self.external.identity(secret.strip())
+            for issuer in self.external:
+                if (found := await issuer.identity(secret.strip())) is not None:
+                    return found
+            return None
 
     def _peer(self, request: HTTPServerRequest) -> Identity | None:
         peer = _socket(request)

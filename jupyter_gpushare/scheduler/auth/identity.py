@@ -31,7 +31,7 @@ from ..store.store import Store, TokenRow
 __all__ = ["Identity", "NotAuthenticated", "TokenService", "admin_token_file", "write_secret"]
 
 Scope = Literal["person", "server", "agent", "admin"]
-Source = Literal["token", "hub", "socket", "process"]
+Source = Literal["token", "hub", "kubernetes", "socket", "process"]
 Groups = Callable[[str], tuple[str, ...]]
 """Returns the groups of a user from the configuration."""
 
@@ -68,6 +68,8 @@ class Identity:
     groups_of: Groups = field(default=_no_groups, compare=False, repr=False)
     users: tuple[str, ...] = ()
     source: Source = field(default="token", compare=False)
+    bound_to: str = field(default="", compare=False)
+    """What the token lives and dies with: the uid of a pod; "": nothing."""
 
     @classmethod
     def nobody(cls) -> Identity:

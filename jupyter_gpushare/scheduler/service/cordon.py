@@ -104,7 +104,7 @@ class Cordons:
             lease.node
             for record in self.unit_of_work.records.values()
             for lease in record.leases.values()
-            if lease.pool != pools.get(lease.node)
+            if lease.pool != pools.get(lease.node) or self._has_left(lease.node)
         }
         for node in suspects:
             if self.unit_of_work.nodes.flag(
@@ -116,12 +116,19 @@ class Cordons:
         """Cheap, so that a tick without changes costs nothing on a large cluster: only if the pool
         has changed since the last check.
         """
-        if self._pools.get(node) == pool and not self.unit_of_work.nodes.is_flagged(
-            node, NodeCondition.UNDRAINED_MIGRATED_NODE
+        if (
+            self._pools.get(node) == pool
+            and not self._has_left(node)
+            and not self.unit_of_work.nodes.is_flagged(node, NodeCondition.UNDRAINED_MIGRATED_NODE)
         ):
             return False
         self._pools[node] = pool
         return True
+
+    def _has_left(self, node: str) -> bool:
+        """Whether the platform gave the node's GPUs back to others."""
+        platform = self.unit_of_work.nodes.platform(node)
+        return platform is not None and not platform.is_managed
 
     def _put(self, actor: str, action: str, node: str, mark: _Cordon | None) -> None:
         with self.unit_of_work.transaction() as write:

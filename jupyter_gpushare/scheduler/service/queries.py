@@ -44,6 +44,7 @@ class Queries:
         pending_status: PendingStatus,
         policy_preview: PolicyPreview,
         write_usage: Callable[[], None],
+        undrained: Callable[[], dict[str, list[str]]],
     ) -> None:
         self._unit_of_work, self._visibility, self._pending_status, self._policy_preview = (
             unit_of_work,
@@ -51,7 +52,7 @@ class Queries:
             pending_status,
             policy_preview,
         )
-        self._write_usage = write_usage
+        self._write_usage, self._undrained = write_usage, undrained
 
     # -- the service and the caller --
 
@@ -76,7 +77,14 @@ class Queries:
             policy_changes=list(self._policy_preview.lines)
             if self._visibility.is_admin(identity)
             else [],
+            kubernetes=self._kubernetes(identity),
         )
+
+    def _kubernetes(self, identity: Identity) -> m.KubernetesStatus | None:
+        known = self._unit_of_work.kubernetes_status
+        if known is None or not self._visibility.is_admin(identity):
+            return known
+        return replace(known, undrained=self._undrained())
 
     def whoami(self, identity: Identity) -> m.WhoAmI:
         people = [user for user, _ in identity.people()]

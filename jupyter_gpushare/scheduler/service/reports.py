@@ -5,6 +5,7 @@ or went silent.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from jupyter_gpushare import messages as m
@@ -44,7 +45,7 @@ class AgentReports:
         _check_devices(hello.node)
         with self.unit_of_work.transaction() as write:
             self.unit_of_work.nodes.join(hello.node)
-            write.node(hello.node)
+            write.node(hello.node, self._platform_labels(name))
         self.unit_of_work.nodes.connect(name, send)
         for report in hello.leases:
             self._reported(name, report)
@@ -84,7 +85,7 @@ class AgentReports:
                     return
                 with self.unit_of_work.transaction() as write:
                     self.unit_of_work.nodes.join(report)
-                    write.node(report)
+                    write.node(report, self._platform_labels(node))
                 self.unit_of_work.wake()
             case m.LeaseChanged(report=report):
                 if not self._reported(node, report):
@@ -108,6 +109,10 @@ class AgentReports:
                 self.time_limits.ask_again(node, workload)
             case m.UsageReport():
                 self._used(node, message)
+
+    def _platform_labels(self, node: str) -> Mapping[str, str] | None:
+        platform = self.unit_of_work.nodes.platform(node)
+        return None if platform is None else platform.labels
 
     def _refuse(self, workloads: list[str]) -> None:
         """Ends workloads that name kernels of other users than their own."""

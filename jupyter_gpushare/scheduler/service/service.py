@@ -28,6 +28,7 @@ from .cordon import Cordons
 from .cycles import CycleRunner
 from .metering import UsageMeter
 from .pending_status import PendingStatus
+from .platform_nodes import PlatformNodes
 from .pod_budget import PodBudget
 from .policy_preview import PolicyPreview, lines_of
 from .queries import Queries
@@ -62,6 +63,7 @@ class SchedulerService:
         self.reports = AgentReports(unit_of_work)
         self.policy_preview = PolicyPreview(unit_of_work)
         self.cordons = Cordons(unit_of_work)
+        self.platform = PlatformNodes(unit_of_work, self.reports)
         self.wait_estimates = WaitEstimates(unit_of_work)
         self.pending_status = PendingStatus(unit_of_work, self.wait_estimates)
         self.cycles = CycleRunner(unit_of_work, self.pending_status, self.wait_estimates)
@@ -73,6 +75,7 @@ class SchedulerService:
             self.pending_status,
             self.policy_preview,
             self.reports.write_usage,
+            self.platform.undrained,
         )
         self.commands = WorkloadCommands(
             unit_of_work,
@@ -116,6 +119,8 @@ class SchedulerService:
     def agent_disconnected(self, node: str, send: Send) -> None:
         """The connection to an agent broke."""
         self.reports.disconnected(node, send)
+        with suppress(Unavailable):  # otherwise at the next tick
+            self.platform.tick()
 
     # -- the cycle --
 
@@ -137,6 +142,7 @@ class SchedulerService:
         with suppress(Unavailable):  # otherwise at the next tick
             self.reports.time_limits.tick(now)
             self.cordons.tick()
+            self.platform.tick()
             self.wait_estimates.tick(now)
         with suppress(Unavailable):  # kept, and tried again at the next tick
             self.reports.write_usage(LEASES_PER_TICK)

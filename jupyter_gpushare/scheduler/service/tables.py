@@ -178,11 +178,17 @@ def _node_row(
         pool=node.pool,
         status="Ready" if node.ready else "Not ready",
         reasons=list(node.reasons),
+        reason_details=_details(node.name, registry),
         gpus=len(report.devices),
         gpu_allocated=round(sum(_gpus(lease) for _, lease in held), 3),
         cordoned=NodeCondition.SCHEDULING_DISABLED in node.reasons,
         devices=[_device_row(device, held, sees) for device in report.devices],
     )
+
+
+def _details(node: str, registry: NodeRegistry) -> dict[str, str]:
+    platform = registry.platform(node)
+    return {} if platform is None else {str(c): text for c, text in platform.conditions.items()}
 
 
 def _device_row(

@@ -19,7 +19,8 @@ from jupyter_gpushare.core.model.amounts import UNLIMITED
 from jupyter_gpushare.core.model.errors import NotFound
 from jupyter_gpushare.core.model.events import NodeJoined
 from jupyter_gpushare.core.model.model import DEFAULT_POOL, Node, NodePool
-from jupyter_gpushare.core.model.node_conditions import NodeCondition
+from jupyter_gpushare.core.model.node_conditions import NODE_WARNINGS, NodeCondition
+from jupyter_gpushare.core.model.platform_node import PlatformNode
 
 from ..policy.policy_file import LoadedPolicy
 from ..store.store import Store
@@ -51,6 +52,8 @@ class NodeRegistry:
         """State of the connection to its agent, if it is broken."""
         self._flags: dict[str, set[NodeCondition]] = {}
         """Conditions that the service sets, not the agent: cordoned, migrated."""
+        self._platform: dict[str, PlatformNode] = {}
+        """What the platform says; nodes outside of it are missing."""
 
     @property
     def reports(self) -> Mapping[str, m.NodeReport]:
@@ -62,13 +65,29 @@ class NodeRegistry:
             raise NotFound(f"unknown node {node!r}", field="node")
         return self._reports[node]
 
+    def platform(self, name: str) -> PlatformNode | None:
+        """The node as the platform describes it; None: it is not one of the platform's."""
+        return self._platform.get(name)
+
+    def platform_names(self) -> set[str]:
+        """The platform's nodes, with or without an agent."""
+        return set(self._platform)
+
+    def is_connected(self, name: str) -> bool:
+        """Whether the node's agent is connected."""
+        return name in self._sends
+
     def connected(self) -> list[str]:
         return sorted(self._sends)
 
     # -- joining and leaving
 
-    def remember(self, report: m.NodeReport, now: int) -> None:
-        """Adds a node from the store: silent until its agent reconnects."""
+    def remember(self, report: m.NodeReport, now: int, labels: Mapping[str, str] | None) -> None:
+        """Adds a node from the store: silent until its agent reconnects. `labels`: the platform's
+        when it was stored; None: not one of its nodes.
+        """
+        if labels is not None:
+            self._platform[report.name] = PlatformNode(labels)
         self._join(report)
         self._silent_since[report.name] = now
 
@@ -153,6 +172,21 @@ class NodeRegistry:
     def is_flagged(self, name: str, why: NodeCondition) -> bool:
         return why in self._flags.get(name, ())
 
+    def describe(self, name: str, node: PlatformNode | None) -> None:
+        """The platform's description; `rejoin` puts it into force. None: forgets it."""
+        if node is None:
+            self._platform.pop(name, None)
+        else:
+            self._platform[name] = node
+
+    def forget_report(self, name: str) -> None:
+        """Forgets a node that has left the cluster and has no agent any more."""
+        self._reports.pop(name, None)
+        self._silent_since.pop(name, None)
+        self._problems.pop(name, None)
+        self._flags.pop(name, None)
+        self.version += 1
+
     def rejoin(self, name: str) -> None:
         """Applies the node's current state to the cluster. Ignores unknown nodes."""
         if name in self._reports:
@@ -178,7 +212,9 @@ class NodeRegistry:
         )
         reasons += [self._problems[report.name]] if report.name in self._problems else []
         reasons += sorted(self._flags.get(report.name, ()))
-        labels = {"kubernetes.io/hostname": report.name, **report.labels}
+        platform = self._platform.get(report.name)
+        reasons += sorted(platform.conditions) if platform is not None else []
+        labels = self._labels(report)
         return Node(
             name=report.name,
             pool=self.pool_of(labels).name,
@@ -188,7 +224,7 @@ class NodeRegistry:
             memory=report.memory_mib or UNLIMITED,
             # kernels are processes: Kubernetes' limit of 110 pods per node does not apply
             max_pods=1_000_000,
-            ready=not reasons,
+            ready=NODE_WARNINGS.issuperset(reasons),
             reasons=tuple(dict.fromkeys(map(str, reasons))),
             labels=labels,
             unhealthy=ill,
@@ -196,7 +232,12 @@ class NodeRegistry:
 
     def labels(self, name: str) -> dict[str, str]:
         """The labels of a node. Raises NotFound."""
-        return {"kubernetes.io/hostname": name, **self.report(name).labels}
+        return self._labels(self.report(name))
+
+    def _labels(self, report: m.NodeReport) -> dict[str, str]:
+        platform = self._platform.get(report.name)
+        given = platform.labels if platform is not None else {}
+        return {"kubernetes.io/hostname": report.name, **report.labels, **given}
 
     def pool_of(self, labels: Mapping[str, str], loaded: LoadedPolicy | None = None) -> NodePool:
         """The first pool whose label the node has; else `default`. `loaded`: another policy than

@@ -52,8 +52,8 @@ def _load(state: UnitOfWork) -> None:
     # Beyond every published revision, committed or not: `since` of an earlier process is then
     # recognizably one of another process.
     state.revision = max(known.revision + 1, state.clock())
-    for report in known.nodes:
-        state.nodes.remember(report, state.clock())
+    for node in known.nodes:
+        state.nodes.remember(node.report, state.clock(), node.platform_labels)
     unreadable = set()
     for row in known.workloads:
         try:

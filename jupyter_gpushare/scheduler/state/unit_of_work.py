@@ -52,6 +52,8 @@ class UnitOfWork:
         self.policy_problems: list[str] = []
         self.other_policy_problems: list[str] = []
         """Problems of policy sources other than the file."""
+        self.kubernetes_status: m.KubernetesStatus | None = None
+        """None: this scheduler does not read Kubernetes."""
         self.revision = self.ended = 0
         self.needs_cycle = True
         self.fresh: set[str] = set()

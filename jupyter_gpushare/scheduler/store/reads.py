@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import sqlalchemy as sql
 
 from jupyter_gpushare import messages as m
 
 from . import schema as s
 from .database import translated_errors
-from .schema import LeaseRow, StoredState, TokenRow, WorkloadOutcome, WorkloadRow
+from .schema import LeaseRow, StoredNode, StoredState, TokenRow, WorkloadOutcome, WorkloadRow
 
 __all__ = ["EVENTS_KEPT", "StoreReader"]
 
@@ -192,9 +193,19 @@ def _live_leases(connection: sql.Connection) -> list[LeaseRow]:
     return [LeaseRow(m.decode(m.LeaseBody, row.body), row.started_ms) for row in rows]
 
 
-def _nodes(connection: sql.Connection) -> list[m.NodeReport]:
+class _PlatformLabels(msgspec.Struct):
+    platform_labels: dict[str, str] | None = None
+
+
+def _nodes(connection: sql.Connection) -> list[StoredNode]:
     texts = connection.execute(sql.select(s.nodes.c.report).order_by(s.nodes.c.name)).scalars()
-    return [m.decode(m.NodeReport, text) for text in texts]
+    return [
+        StoredNode(
+            m.decode(m.NodeReport, text),
+            msgspec.json.decode(text, type=_PlatformLabels).platform_labels,
+        )
+        for text in texts
+    ]
 
 
 def _events(connection: sql.Connection) -> dict[str, list[m.Event]]:

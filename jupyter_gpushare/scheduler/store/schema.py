@@ -17,6 +17,7 @@ __all__ = [
     "LeaseRow",
     "WorkloadOutcome",
     "StoredState",
+    "StoredNode",
     "TokenRow",
     "WorkloadRow",
     "audit",
@@ -263,13 +264,23 @@ class TokenRow:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredNode:
+    """A node: its agent's last report, and the labels of the platform (Kubernetes); None: it is
+    not one of the platform's nodes. The labels are a field of the report's JSON.
+    """
+
+    report: m.NodeReport
+    platform_labels: dict[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredState:
     """Everything that has not ended, for a restarted service."""
 
     revision: int
     workloads: list[WorkloadRow]
     leases: list[LeaseRow]
-    nodes: list[m.NodeReport]
+    nodes: list[StoredNode]
     events: dict[str, list[m.Event]]
     exits: dict[str, dict[str, int]]
     """Workload -> pod -> exit code of its command, for ended pods."""

@@ -136,8 +136,15 @@ class StoreTransaction:
             _LOG, {"workload": workload, "lease": lease, "pod": pod, "stop": stop, "text": text}
         )
 
-    def node(self, report: m.NodeReport) -> None:
-        self.do(_NODE[self._dialect], {"name": report.name, "report": _text(report)})
+    def node(self, report: m.NodeReport, platform_labels: Mapping[str, str] | None) -> None:
+        """Adds or replaces a node. `platform_labels`: see `StoredNode`."""
+        body = m.to_json(report)
+        if platform_labels is not None:
+            body["platform_labels"] = dict(platform_labels)
+        self.do(_NODE[self._dialect], {"name": report.name, "report": _text(body)})
+
+    def node_removed(self, name: str) -> None:
+        self.do(s.nodes.delete().where(s.nodes.c.name == name))
 
     def used(self, rows: Mapping[str, tuple[str, Mapping[str, int]]]) -> None:
         """Adds to the usage of leases: lease -> (project, column -> amount)."""
