@@ -1,6 +1,11 @@
 """Kubernetes: what nodes and pods mean for scheduling, identities of agents, checks, and the chart.
 
-Runs beside the scheduler; the command line joins them (`jupyter gpushare scheduler --kubernetes`).
-The scheduler never imports this package. The client `kubernetes` is imported only when it is used:
-`pip install jupyter-gpushare[kubernetes]`.
+Runs beside the scheduler; the command line joins them (`jupyter gpushare scheduler --kubernetes`),
+and the scheduler never imports this package. `names` has the labels, names and paths that the chart
+uses too. `objects` reads nodes and pods, `rules` says what follows from them, `inventory` keeps
+them together. `api_client` sends requests, `reflector` keeps a copy of one kind of objects,
+`token_review` authenticates agents. `engine` joins these, and `integration` adds it to a scheduler.
+
+The client `kubernetes` is imported only when it is used: it is large and takes a third of a second
+(`pip install jupyter-gpushare[kubernetes]`).
 """

@@ -19,7 +19,7 @@ from jupyter_gpushare.core.model.platform_node import PlatformNode
 from . import names
 from .api_client import ClusterApi, Resource
 from .inventory import Inventory
-from .objects import PodFacts, read_node, read_pod
+from .objects import KubePod, read_node, read_pod
 from .reflector import Reflector
 from .rules import RuleSettings
 from .token_review import ServiceAccountTokens
@@ -83,7 +83,7 @@ class KubernetesEngine:
         self.nodes = Reflector(api, Resource("nodes"), read_node, self._put_node, pause_s=pause_s)
         own = Resource("pods", config.namespace)
         self.pods = Reflector(api, own, read_pod, self._put_pod, pause_s=pause_s)
-        self.operator: Reflector[PodFacts] | None = None
+        self.operator: Reflector[KubePod] | None = None
         if config.operator_namespace not in ("", config.namespace):
             theirs = Resource("pods", config.operator_namespace)
             self.operator = Reflector(
@@ -139,7 +139,7 @@ class KubernetesEngine:
         self.inventory.put_node(key, node)
         self._changed.set()
 
-    def _put_pod(self, key: str, pod: PodFacts | None) -> None:
+    def _put_pod(self, key: str, pod: KubePod | None) -> None:
         before = self.inventory.pods.get(key)
         was_agent = before is not None and before.component == names.COMPONENT_AGENT
         if before is not None and was_agent and (pod is None or pod.uid != before.uid):
@@ -199,7 +199,7 @@ class KubernetesEngine:
         )
 
 
-def _read_operator_pod(raw: Any) -> PodFacts | None:
+def _read_operator_pod(raw: Any) -> KubePod | None:
     """Only pods that the rules look at: a large cluster has thousands of others."""
     pod = read_pod(raw)
     if pod is None or pod.app not in OPERATOR_APPS:

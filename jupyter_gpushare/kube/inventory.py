@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from jupyter_gpushare.core.model.platform_node import PlatformNode
 
-from .objects import NodeFacts, PodFacts
+from .objects import KubeNode, KubePod
 from .rules import RuleSettings, agent_problem, describe
 
 __all__ = ["Inventory"]
@@ -17,9 +17,9 @@ class Inventory:
 
     def __init__(self, settings: RuleSettings) -> None:
         self._settings = settings
-        self.nodes: dict[str, NodeFacts] = {}
-        self.pods: dict[str, PodFacts] = {}
-        self._by_node: dict[str, dict[str, PodFacts]] = {}
+        self.nodes: dict[str, KubeNode] = {}
+        self.pods: dict[str, KubePod] = {}
+        self._by_node: dict[str, dict[str, KubePod]] = {}
         self.changed: set[str] = set()
 
     @property
@@ -32,7 +32,7 @@ class Inventory:
             self._settings = settings
             self.changed |= self.nodes.keys()
 
-    def put_node(self, key: str, node: NodeFacts | None) -> None:
+    def put_node(self, key: str, node: KubeNode | None) -> None:
         """A node was added, changed or (None) deleted."""
         if self.nodes.get(key) == node:
             return
@@ -42,7 +42,7 @@ class Inventory:
             self.nodes[key] = node
         self.changed.add(key)
 
-    def put_pod(self, key: str, pod: PodFacts | None) -> None:
+    def put_pod(self, key: str, pod: KubePod | None) -> None:
         """A pod was added, changed or (None) deleted."""
         old = self.pods.pop(key, None)
         if pod is not None:
@@ -59,7 +59,7 @@ class Inventory:
             self._by_node.setdefault(pod.node, {})[key] = pod
             self.changed.add(pod.node)
 
-    def on_node(self, name: str) -> list[PodFacts]:
+    def on_node(self, name: str) -> list[KubePod]:
         """The pods on a node."""
         return list(self._by_node.get(name, {}).values())
 
@@ -68,7 +68,7 @@ class Inventory:
         node = self.nodes.get(name)
         return None if node is None else describe(node, self.on_node(name), self._settings)
 
-    def managed(self) -> list[NodeFacts]:
+    def managed(self) -> list[KubeNode]:
         """The managed nodes by name."""
         found = [node for node in self.nodes.values() if node.is_managed]
         return sorted(found, key=lambda node: node.name)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from . import names
 
-__all__ = ["Condition", "NodeFacts", "PodFacts", "key_of", "read_node", "read_pod", "version_of"]
+__all__ = ["Condition", "KubeNode", "KubePod", "key_of", "read_node", "read_pod", "version_of"]
 
 REMOVAL_TAINTS: Final = {
     "ToBeDeletedByClusterAutoscaler": "the cluster autoscaler is removing this node",
@@ -30,7 +30,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class KubeNode:
     """A node."""
 
     name: str
@@ -51,7 +51,7 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class PodFacts:
+class KubePod:
     """A pod of one of the namespaces that are read."""
 
     key: str
@@ -69,14 +69,14 @@ class PodFacts:
     """Why it does not run, in the API server's words."""
 
 
-def read_node(raw: Any) -> NodeFacts | None:
+def read_node(raw: Any) -> KubeNode | None:
     """None: not a node."""
     meta, spec, status = _map(raw, "metadata"), _map(raw, "spec"), _map(raw, "status")
     name = _text(meta, "name")
     if not name:
         return None
     offered = _map(status, "allocatable")
-    return NodeFacts(
+    return KubeNode(
         name=name,
         labels=_texts(meta, "labels"),
         is_cordoned=spec.get("unschedulable") is True,
@@ -90,7 +90,7 @@ def read_node(raw: Any) -> NodeFacts | None:
     )
 
 
-def read_pod(raw: Any) -> PodFacts | None:
+def read_pod(raw: Any) -> KubePod | None:
     """None: not a pod."""
     meta, spec, status = _map(raw, "metadata"), _map(raw, "spec"), _map(raw, "status")
     key = key_of(raw)
@@ -102,7 +102,7 @@ def read_pod(raw: Any) -> PodFacts | None:
     conditions = {condition.type: condition for condition in _conditions(status)}
     running = _text(status, "phase") == "Running" and not is_gone
     ready = conditions.get("Ready")
-    return PodFacts(
+    return KubePod(
         key=key,
         uid=_text(meta, "uid"),
         node=_text(spec, "nodeName") or _target(spec),

@@ -8,9 +8,10 @@ from typing import Final
 
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.core.model.platform_node import PlatformNode
+from jupyter_gpushare.core.model.reason import counted
 
 from . import names
-from .objects import NodeFacts, PodFacts
+from .objects import KubeNode, KubePod
 
 __all__ = ["RuleSettings", "agent_problem", "describe", "slot_problem"]
 
@@ -35,7 +36,7 @@ class RuleSettings:
     sees_operator: bool = False
 
 
-def describe(node: NodeFacts, pods: Sequence[PodFacts], settings: RuleSettings) -> PlatformNode:
+def describe(node: KubeNode, pods: Sequence[KubePod], settings: RuleSettings) -> PlatformNode:
     """The node for the scheduler. `pods`: those on it, of the namespaces that are read."""
     if not node.is_managed:
         message = f"the label {names.MANAGED_LABEL}={names.MANAGED_VALUE} is missing"
@@ -51,7 +52,7 @@ def describe(node: NodeFacts, pods: Sequence[PodFacts], settings: RuleSettings) 
     return PlatformNode(node.labels, cut)
 
 
-def _basic(node: NodeFacts) -> Iterator[tuple[NodeCondition, str]]:
+def _basic(node: KubeNode) -> Iterator[tuple[NodeCondition, str]]:
     if node.is_cordoned or node.removal:
         message = node.removal or "the node is cordoned in Kubernetes (kubectl uncordon)"
         yield NodeCondition.SCHEDULING_DISABLED, message
@@ -63,7 +64,7 @@ def _basic(node: NodeFacts) -> Iterator[tuple[NodeCondition, str]]:
             yield PRESSURES[condition.type], message
 
 
-def slot_problem(node: NodeFacts, pods: Sequence[PodFacts]) -> str:
+def slot_problem(node: KubeNode, pods: Sequence[KubePod]) -> str:
     """Why slot pods do not hold all GPUs of a managed node; "": they do."""
     shared = node.labels.get(names.SHARING_LABEL, "none")
     if shared not in ("", "none"):
@@ -77,8 +78,8 @@ def slot_problem(node: NodeFacts, pods: Sequence[PodFacts]) -> str:
     if running == node.gpus:
         return ""
     if running > node.gpus:
-        return f"{running} slots run, but only {node.gpus} GPUs are allocatable"
-    held = f"{running} of {node.gpus} GPUs are held by slots"
+        return f"{running} slots run for {counted(node.gpus, 'allocatable GPU')}"
+    held = f"slots hold {running} of {counted(node.gpus, 'GPU')}"
     waiting = sorted((pod.key, pod.message) for pod in slots if not pod.is_running)
     if waiting:
         key, message = waiting[0]
@@ -88,7 +89,7 @@ def slot_problem(node: NodeFacts, pods: Sequence[PodFacts]) -> str:
     return f"{held}; no further slot pod exists (label {names.GPU_COUNT_LABEL}, gpus.maxPerNode)"
 
 
-def _operator(node: NodeFacts, pods: Sequence[PodFacts]) -> Iterator[tuple[NodeCondition, str]]:
+def _operator(node: KubeNode, pods: Sequence[KubePod]) -> Iterator[tuple[NodeCondition, str]]:
     """Parts of the GPU Operator that the node is labelled for and that are not ready."""
     for label, apps, condition in (
         (names.DEPLOY_TOOLKIT_LABEL, (names.TOOLKIT_APP,), NodeCondition.MISSING_CONTAINER_TOOLKIT),
@@ -105,7 +106,7 @@ def _operator(node: NodeFacts, pods: Sequence[PodFacts]) -> Iterator[tuple[NodeC
         yield condition, words or f"no pod {apps[0]} runs on the node"
 
 
-def agent_problem(node: NodeFacts, pods: Sequence[PodFacts], is_connected: bool) -> str:
+def agent_problem(node: KubeNode, pods: Sequence[KubePod], is_connected: bool) -> str:
     """Why a managed node has no agent; "": it has one."""
     if is_connected:
         return ""

@@ -297,6 +297,7 @@ export interface NodeRow {
   pool: string;
   status: string;
   reasons: string[];
+  reason_details: { [key: string]: string };
   gpus: number;
   gpu_allocated: number;
   cordoned: boolean;

@@ -180,11 +180,10 @@ class NodeRegistry:
             self._platform[name] = node
 
     def forget_report(self, name: str) -> None:
-        """Forgets a node that has left the cluster and has no agent any more."""
+        """Forgets a node that has left the cluster and has no agent any more. It stays cordoned."""
         self._reports.pop(name, None)
         self._silent_since.pop(name, None)
         self._problems.pop(name, None)
-        self._flags.pop(name, None)
         self.version += 1
 
     def rejoin(self, name: str) -> None:
