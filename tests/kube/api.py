@@ -61,7 +61,9 @@ class Api:
         return self.call("GET", path, params=params)
 
     def items(self, path: str, **params: str) -> list[Object]:
-        return list(self.get(path, **params)["items"])
+        found = self.get(path, **params)
+        known = {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
+        return [known | item for item in found["items"]]
 
     def create(self, path: str, body: Object) -> Object:
         return self.call("POST", path, body)

@@ -12,7 +12,7 @@ from tests.kube.helm import Helm
 pytestmark = pytest.mark.timeout(180)
 NAMESPACE = "uninstall-test"
 VALUES = {
-    "gpus": {"maxPerNode": 2},
+    "gpus": {"maxPerNode": 2, "injection": "none"},
     "admissionPolicy": {"enabled": True},
     "gpuOperatorNamespace": "uninstall-operator",
 }
@@ -59,6 +59,8 @@ def test_uninstall_leaves_the_volume(
     until(lambda: api.items(claims), "the scheduler has a volume claim")
     installed.uninstall(NAMESPACE)
     until(lambda: not bound("slot"), "slots are gone", 10)
+    for pod in api.items(pods):  # the node has no kubelet that would end them
+        api.delete(api.path(pod), gracePeriodSeconds=0)
     api.delete("/api/v1/nodes/uninstall-n0")
     kept = f"persistentvolumeclaims/{NAMESPACE}/state-gpushare-scheduler-0"
     until(lambda: every_object(control_plane) - before == {kept}, "only the volume claim is left")
