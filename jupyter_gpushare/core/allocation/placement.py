@@ -173,9 +173,11 @@ def _from_buckets(
     best_later: tuple[tuple[int, float, str], NodeAssignment] | None = None
     while ranked:
         beside, waits, packing, names = heappop(ranked)
-        found = [_first_in(pool, names, need, allowed)]
+        # idle GPUs are counted exactly, so without enough of them nothing can start now
+        is_later = bool(whole and waits)
+        found = [_first_in(pool, names, need, allowed, is_later)]
         while ranked and ranked[0][:3] == (beside, waits, packing):
-            found.append(_first_in(pool, heappop(ranked)[3], need, allowed))
+            found.append(_first_in(pool, heappop(ranked)[3], need, allowed, is_later))
         assignments = [assignment for assignment in found if assignment is not None]
         at_once = [assignment for assignment in assignments if assignment.now]
         if at_once:
@@ -192,13 +194,15 @@ def _first_in(
     names: list[str],
     need: PodRequirements,
     allowed: Callable[[NodeState], bool] | None,
+    is_later: bool,
 ) -> NodeAssignment | None:
+    """The first place that is free now, else the first later one; `is_later`: none is free now."""
     nodes, later = pool.nodes, None
     for name in names:
         node = nodes[name]
         if node.has_spare(need):
             assignment = _assign(pool, node, need, allowed)
-            if assignment is not None and assignment.now:
+            if assignment is not None and (is_later or assignment.now):
                 return assignment
             later = later or assignment
     return later

@@ -269,41 +269,6 @@ class NodeState:
             for d in devices
         )
 
-    def would_fit(
-        self, need: PodRequirements, without: list[tuple[PodRequirements, tuple[int, ...]]]
-    ) -> bool:
-        """Whether the pod could be promised a place if these held pods left: a cheap check before a
-        simulation.
-        """
-        node = self.node
-        if self.slots[HELD] + self.slots[PROMISED] - len(without) >= node.max_pods:
-            return False
-        if (
-            node.cpu - self.cpu[HELD] - self.cpu[PROMISED] + sum(n.cpu for n, _ in without)
-            < need.cpu
-        ):
-            return False
-        if (
-            node.memory - self.memory[HELD] - self.memory[PROMISED] + sum(n.ram for n, _ in without)
-            < need.ram
-        ):
-            return False
-        if not need.gpu:
-            return True
-        taken = [h + p for h, p in zip(self.gpu[HELD], self.gpu[PROMISED], strict=True)]
-        for gone, devices in without:
-            portion = 1 if gone.mig else gone.portion(self.capacity)
-            for device in devices:
-                taken[device] -= portion
-        if need.mig:
-            start = self.node.gpus
-            free = [p for d, p in enumerate(self.profiles, start=start) if taken[d] <= 0]
-            return all(free.count(profile) >= count for profile, count in need.mig)
-        size = need.portion(self.capacity)
-        return sum(self.capacity - taken[d] >= size for d in self.usable) >= (
-            need.whole or need.devices
-        )
-
     def fits_now_on_devices(self, need: PodRequirements, devices: tuple[int, ...]) -> bool:
         """Whether the pod could start now on these devices."""
         held, leaving, promised = self.gpu

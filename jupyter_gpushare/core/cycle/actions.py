@@ -15,7 +15,7 @@ Rules: docs/explanation/scheduling.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ..allocation.gang import Allocation, stale_members
@@ -24,10 +24,11 @@ from ..cluster.quota import refusal
 from ..cluster.state import State
 from ..cluster.work import EquivalenceClass, Member
 from ..eviction.consolidation import ConsolidationStrategy, could_move, is_bound, may_consolidate
+from ..eviction.evicted_units import EvictedUnits
 from ..eviction.preempt import PreemptionStrategy
 from ..eviction.reclaim import ReclaimStrategy, is_entitled
 from ..eviction.solver import Solver, Validator
-from ..eviction.victim_candidates import EvictionUnit, VictimCandidates
+from ..eviction.victim_candidates import VictimCandidates
 from ..model.amounts import NOTHING, Amounts
 from ..queueing.failure_cache import FailureCache
 from ..queueing.order import NextWorkload, QueueOrder, total_request
@@ -342,7 +343,7 @@ def _preempt_rules(
     return [(strategy.victims, _allow_all, None)] if strategy.may_preempt() else []
 
 
-def _allow_all(units: Sequence[EvictionUnit], ask: Amounts) -> bool:
+def _allow_all(units: EvictedUnits, ask: Amounts) -> bool:
     """Preemption has no further rule: candidates are filtered, and limits are checked for
     each pod.
     """

@@ -6,8 +6,6 @@ workloads. Rules: docs/explanation/scheduling.md, Consolidation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..cluster.pools import PoolState
 from ..cluster.queues import QueueState
 from ..cluster.quota import refusal
@@ -15,7 +13,8 @@ from ..cluster.state import State
 from ..cluster.work import Work
 from ..model.amounts import GPU, Amounts
 from ..queueing.order import NextWorkload
-from .victim_candidates import ALL, NONE, EvictionUnit, VictimCandidates
+from .evicted_units import EvictedUnits
+from .victim_candidates import ALL, NONE, VictimCandidates
 
 __all__ = ["ConsolidationStrategy", "could_move", "is_bound", "may_consolidate"]
 
@@ -65,6 +64,6 @@ class ConsolidationStrategy:
     def _eligible_part(self, work: Work) -> int:
         return NONE if work is self.work else ALL
 
-    def is_allowed(self, units: Sequence[EvictionUnit], ask: Amounts) -> bool:
+    def is_allowed(self, units: EvictedUnits, ask: Amounts) -> bool:
         """Whether every victim has a new place."""
         return not units and ask.gpu >= 0

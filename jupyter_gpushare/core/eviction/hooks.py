@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from ..cluster.pools import PoolState
 from ..model.pool_option import Hook
 from ..model.requirements import PodRequirements
+from .evicted_units import EvictedUnits
 from .victim_candidates import EvictionUnit
 
 __all__ = ["EVICTION_LIMIT", "VICTIM_SELECTION", "SelectVictims", "VictimSelection"]
@@ -30,5 +31,5 @@ SelectVictims = Callable[[PoolState, PodRequirements, Iterable[EvictionUnit]], V
 VICTIM_SELECTION: Final[Hook[SelectVictims]] = Hook("victim selection")
 """Replaces the default selection: the first victims in the order of fairness that suffice."""
 
-EVICTION_LIMIT: Final[Hook[Callable[[Sequence[EvictionUnit]], bool]]] = Hook("eviction limit")
+EVICTION_LIMIT: Final[Hook[Callable[[EvictedUnits], bool]]] = Hook("eviction limit")
 """Whether these units may be evicted for one workload; asked before the rules of fairness."""

@@ -6,18 +6,20 @@ no role. Rules: docs/explanation/scheduling.md, Reclaim and Minimum run time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from ..cluster.pools import PoolState
 from ..cluster.queues import QueueState
 from ..cluster.quota import is_within_quota
 from ..cluster.state import State
-from ..cluster.work import Member, Work
+from ..cluster.work import Work
 from ..model.amounts import MILLI, NOTHING, Amounts
 from ..queueing.order import NextWorkload
-from .victim_candidates import ALL, NONE, SURPLUS, EvictionUnit, VictimCandidates, chunks
+from .evicted_units import EvictedUnits
+from .reclaim_charges import ReclaimCharges
+from .victim_candidates import ALL, NONE, SURPLUS, EvictionUnit, VictimCandidates
 
-__all__ = ["ReclaimStrategy", "is_entitled", "protected_until"]
+__all__ = ["ReclaimStrategy", "is_entitled"]
 
 
 def is_entitled(turn: NextWorkload) -> bool:
@@ -29,22 +31,17 @@ def is_entitled(turn: NextWorkload) -> bool:
     return turn.work.preemptible or is_within_quota(turn.leaf, turn.ask)
 
 
-def protected_until(
-    state: State, reclaimer: QueueState, victim: QueueState, started: int | None
-) -> int:
-    """The time until which a minimum run time protects a victim from this reclaimer, ms; 0: not
-    protected.
+def _min_runtime(state: State, side: QueueState) -> int:
+    """The minimum run time, ms, that protects workloads of a queue from a reclaimer.
 
-    The lookup goes upwards from the child of the lowest common ancestor on the victim's side. A
-    value on a project therefore protects it from its siblings, not from other departments.
+    `side` is the queue just below the lowest common ancestor on the victim's side, from which the
+    lookup goes upwards. A value on a project therefore protects it from its siblings, not from
+    other departments.
     """
-    if started is None:
-        return 0
-    _, side = _queues_below_common_ancestor(reclaimer, victim)
     for queue in side.path:
         if queue.rules.reclaim_min_runtime is not None:
-            return started + queue.rules.reclaim_min_runtime
-    return started + state.policy.options.reclaim_min_runtime
+            return queue.rules.reclaim_min_runtime
+    return state.policy.options.reclaim_min_runtime
 
 
 def _queues_below_common_ancestor(a: QueueState, b: QueueState) -> tuple[QueueState, QueueState]:
@@ -54,26 +51,6 @@ def _queues_below_common_ancestor(a: QueueState, b: QueueState) -> tuple[QueueSt
     while at + 1 < min(len(above_a), len(above_b)) and above_a[at] is above_b[at]:
         at += 1
     return above_a[at], above_b[at]
-
-
-class _HypotheticalShares:
-    """What would be evicted so far, from which queues, and which quotas that relies on."""
-
-    __slots__ = ("guaranteed", "resources", "taken", "units", "works")
-
-    def __init__(self) -> None:
-        self.units: list[EvictionUnit] = []
-        self.works: set[Work] = set()
-        self.taken: dict[QueueState, Amounts] = {}
-        self.guaranteed: set[QueueState] = set()
-        """Queues on the reclaimer's side whose quota justified an eviction."""
-        self.resources = [False, False, False]
-
-    def copy(self) -> _HypotheticalShares:
-        other = _HypotheticalShares()
-        other.units, other.works, other.taken = self.units, set(self.works), dict(self.taken)
-        other.guaranteed, other.resources = set(self.guaranteed), self.resources
-        return other
 
 
 class ReclaimStrategy:
@@ -90,7 +67,23 @@ class ReclaimStrategy:
         self.allocated_before = {queue: queue.allocated for queue in pool.queues.values()}
         """Allocated amounts before any eviction."""
         self.ask = turn.ask
-        self._hypothetical = _HypotheticalShares()
+        self._sides: dict[QueueState, tuple[QueueState, QueueState]] = {}
+        self._protection: dict[QueueState, int] = {}
+        self._charges = self._new_charges()
+        self._guaranteed: frozenset[QueueState] = frozenset()
+        """Queues on the reclaimer's side whose quota justified an eviction."""
+
+    def _new_charges(self) -> ReclaimCharges:
+        return ReclaimCharges(
+            lambda work: self.pool.queue(work.project), lambda q: self._side(q)[1]
+        )
+
+    def _side(self, victim: QueueState) -> tuple[QueueState, QueueState]:
+        """The ancestors of the reclaimer and of a victim just below their lowest common one."""
+        known = self._sides.get(victim)
+        if known is None:
+            known = self._sides[victim] = _queues_below_common_ancestor(self.leaf, victim)
+        return known
 
     def victims(self) -> VictimCandidates:
         """Preemptible running work of every other project from which a rule could allow to take."""
@@ -107,12 +100,12 @@ class ReclaimStrategy:
         others = [q for q in self.pool.queues.values() if q is not self.leaf and q.candidates]
         return VictimCandidates(self.pool, others, self._eligible_part)
 
-    def are_moved(self, units: Sequence[EvictionUnit], ask: Amounts) -> bool:
+    def are_moved(self, units: EvictedUnits, ask: Amounts) -> bool:
         """Whether every victim has a new place, so that no project loses anything."""
         return not units and ask.gpu > 0
 
     def _may_take_from(self, leaf: QueueState, ask: Amounts) -> bool:
-        reclaimer, victim = _queues_below_common_ancestor(self.leaf, leaf)
+        reclaimer, victim = self._side(leaf)
         held = self.allocated_before[victim]
         return not held.fits_in(victim.share) or (
             self._is_guaranteed(reclaimer, ask) and not held.fits_in(victim.quota)
@@ -120,114 +113,98 @@ class ReclaimStrategy:
 
     def _eligible_part(self, work: Work) -> int:
         """All of a workload; of one that started too recently only the pods above its minimum."""
-        until = protected_until(self.state, self.leaf, self.pool.queue(work.project), work.started)
-        if self.now >= until:
+        if work.started is None or self.now >= work.started + self._protected_for(work):
             return ALL
         return SURPLUS if work.elastic() == 2 else NONE
 
-    def is_fair(self, units: Sequence[EvictionUnit], ask: Amounts) -> bool:
+    def _protected_for(self, work: Work) -> int:
+        victim = self.pool.queue(work.project)
+        known = self._protection.get(victim)
+        if known is None:
+            known = self._protection[victim] = _min_runtime(self.state, self._side(victim)[1])
+        return known
+
+    def is_fair(self, units: EvictedUnits, ask: Amounts) -> bool:
         """Whether the set of victims is allowed.
 
         Each chunk must come from a queue above its share (or above its quota, for a reclaimer
         within its quota), and no ancestor may exceed its fair share unless the sibling from which
         it takes remains more saturated.
         """
-        hypothetical = self._extended(units)
-        if not all(self._is_guaranteed(reclaimer, ask) for reclaimer in hypothetical.guaranteed):
-            return False
-        for work, members in _by_work(units[len(hypothetical.units) :]).items():
-            if not self._charge(hypothetical, work, members, ask):
-                return False
-        hypothetical.units = list(units)
-        if not self._is_balanced(hypothetical, ask):
-            return False
-        self._hypothetical = hypothetical
-        return True
-
-    def _extended(self, units: Sequence[EvictionUnit]) -> _HypotheticalShares:
-        """A copy of the last result if these units only add to it, so that a large gang is not
-        charged from the start for each of its pods. A workload's chunks depend on all its pods, so
-        a workload that appears again starts from the beginning.
-        """
-        known = self._hypothetical
-        more = units[len(known.units) :]
-        if list(units[: len(known.units)]) == known.units and not any(
-            unit.work in known.works for unit in more
+        charges, guaranteed, added = self._charges, self._guaranteed, self._added(units)
+        if added is None:
+            charges, guaranteed, added = self._new_charges(), frozenset(), units
+        relied_on = self._relied_on(charges, charges.add(added), ask)
+        if relied_on is None or not (
+            all(self._is_guaranteed(queue, ask) for queue in guaranteed)
+            and self._is_balanced(charges, ask)
         ):
-            return known.copy()
-        return _HypotheticalShares()
-
-    def _charge(
-        self,
-        hypothetical: _HypotheticalShares,
-        work: Work,
-        members: list[tuple[Member, Amounts]],
-        ask: Amounts,
-    ) -> bool:
-        """Charges one workload's chunks; returns whether each of them was allowed."""
-        leaf = self.pool.queue(work.project)
-        reclaimer, victim = _queues_below_common_ancestor(self.leaf, leaf)
-        guaranteed = self._is_guaranteed(reclaimer, ask)
-        hypothetical.works.add(work)
-        for chunk in chunks(members):
-            if chunk == NOTHING:
-                continue
-            held = self.allocated_before[victim].minus(hypothetical.taken.get(victim, NOTHING))
-            if held.fits_in(victim.share):
-                if not guaranteed or held.fits_in(victim.quota):
-                    return False
-                hypothetical.guaranteed.add(reclaimer)
-            for queue in leaf.path:
-                hypothetical.taken[queue] = hypothetical.taken.get(queue, NOTHING).plus(chunk)
-            hypothetical.resources = [
-                r or c > 0 for r, c in zip(hypothetical.resources, chunk, strict=True)
-            ]
+            charges.undo()
+            return False
+        charges.judged = units
+        self._charges, self._guaranteed = charges, guaranteed | relied_on
         return True
+
+    def _added(self, units: EvictedUnits) -> Iterable[EvictionUnit] | None:
+        """The units that were not judged yet; None: these do not contain those judged last."""
+        if units is self._charges.judged:
+            return ()
+        return units.added if units.base is self._charges.judged else None
+
+    def _relied_on(
+        self, charges: ReclaimCharges, victims: Iterable[QueueState], ask: Amounts
+    ) -> set[QueueState] | None:
+        """Queues of the reclaimer whose quota is needed to take from these; None: one may not
+        lose as much.
+        """
+        found = set()
+        for victim in victims:
+            held = self.allocated_before[victim].minus(charges.before_last(victim))
+            if held.fits_in(victim.share):
+                reclaimer = self._side(victim)[0]
+                if held.fits_in(victim.quota) or not self._is_guaranteed(reclaimer, ask):
+                    return None
+                found.add(reclaimer)
+        return found
 
     def _is_guaranteed(self, queue: QueueState, ask: Amounts) -> bool:
         """Whether the queue stays within its own quota with the request."""
         return self.allocated_before[queue].plus(ask).fits_in(queue.quota)
 
-    def _is_balanced(self, hypothetical: _HypotheticalShares, ask: Amounts) -> bool:
-        used = [r or a > 0 for r, a in zip(hypothetical.resources, ask, strict=True)]
-        left = {
-            queue: self.allocated_before[queue].minus(hypothetical.taken.get(queue, NOTHING))
-            for queue in (*self.leaf.path, *hypothetical.taken)
-        }
-        multiplier = max(MILLI, self.state.policy.options.saturation_multiplier)
+    def _is_balanced(self, charges: ReclaimCharges, ask: Amounts) -> bool:
+        """Whether every ancestor within or above its share stays less saturated than the siblings
+        that lose.
+        """
         for queue in self.leaf.path:
             if not self.work.preemptible and not queue.non_preemptible.fits_in(queue.quota):
                 return False
-            reclaimer = left[queue].plus(ask)
-            for sibling in hypothetical.taken:
-                if sibling.parent is not queue.parent or sibling is queue:
+            reclaimer = self._left(charges, queue).plus(ask)
+            for i in range(3):
+                if not (charges.total[i] or ask[i] > 0):
                     continue
-                for i in range(3):
-                    if not used[i] or sibling.fair[i] <= 0:
-                        continue
-                    ratio = _ratio(reclaimer[i], queue.fair[i])
-                    if (
-                        ratio > 1
-                        and ratio * multiplier >= _ratio(left[sibling][i], sibling.fair[i]) * MILLI
-                    ):
-                        return False
+                ratio = _ratio(reclaimer[i], queue.fair[i])
+                if ratio > 1 and not self._is_less_saturated(charges, queue, i, ratio):
+                    return False
         return True
+
+    def _is_less_saturated(
+        self, charges: ReclaimCharges, queue: QueueState, resource: int, ratio: float
+    ) -> bool:
+        multiplier = max(MILLI, self.state.policy.options.saturation_multiplier)
+        for sibling in charges.taken:
+            if sibling.parent is not queue.parent or sibling is queue:
+                continue
+            fair = sibling.fair[resource]
+            left = self._left(charges, sibling)[resource]
+            if fair > 0 and ratio * multiplier >= _ratio(left, fair) * MILLI:
+                return False
+        return True
+
+    def _left(self, charges: ReclaimCharges, queue: QueueState) -> Amounts:
+        return self.allocated_before[queue].minus(charges.taken.get(queue, NOTHING))
 
 
 def _ratio(held: int, fair: int) -> float:
     if fair == 0:
         return float("inf") if held > 0 else 0.0
     return held / fair
-
-
-def _by_work(units: Sequence[EvictionUnit]) -> dict[Work, list[tuple[Member, Amounts]]]:
-    """The evicted pods per workload, with what each was charged, in the order of eviction."""
-    found: dict[Work, list[tuple[Member, Amounts]]] = {}
-    for unit in units:
-        charged = found.setdefault(unit.work, [])
-        charged.extend(
-            (m, m.need.charge(m.node.capacity))
-            for m in unit.members
-            if m.node is not None and m.status == "releasing"
-        )
-    return found

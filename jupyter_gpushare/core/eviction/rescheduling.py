@@ -12,7 +12,7 @@ from ..cluster.nodes import NodeState
 from ..cluster.pools import PoolState
 from ..cluster.quota import refusal
 from ..cluster.state import State
-from ..cluster.work import Member
+from ..cluster.work import Member, Work
 from ..model.model import SubGroup
 from .victim_candidates import EvictionUnit
 
@@ -104,9 +104,11 @@ class VictimRescheduler:
         """
         cores = [unit for unit in reversed(used) if unit.is_core]
         extras = [unit for unit in reversed(used) if not unit.is_core]
+        by_work: dict[Work, list[EvictionUnit]] = {}
+        for unit in used:
+            by_work.setdefault(unit.work, []).append(unit)
         for unit in (*cores, *extras):  # pods above a minimum stay only if the minimum does
-            same_work = [other for other in used if other.work is unit.work]
-            self._restore_moved(same_work if _shares_domain(unit) else [unit])
+            self._restore_moved(by_work[unit.work] if _shares_domain(unit) else [unit])
             is_evicted_whole = all(m.status == "releasing" for m in unit.members)
             if is_evicted_whole and not self._is_refused(unit) and not self._restore_all(unit):
                 self.reschedule(unit)
@@ -125,12 +127,13 @@ class VictimRescheduler:
         """Lets moved pods keep their GPUs where the pending pods can take others on the same
         node.
         """
+        by_node: dict[NodeState | None, list[Member]] = {}
+        for member in members_to_place:
+            by_node.setdefault(member.node, []).append(member)
         for unit in used:
             for member in unit.members if not _shares_domain(unit) else ():
                 if member.status == "pipelined" and member.old is not None:
-                    self._swap_devices(
-                        member, [m for m in members_to_place if m.node is member.old]
-                    )
+                    self._swap_devices(member, by_node.get(member.old, []))
 
     def _swap_devices(self, member: Member, members_to_place: list[Member]) -> None:
         tentative, node = TentativeChanges(self.state, self.pool), member.old

@@ -10,7 +10,7 @@ Making room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from ..allocation.gang import Allocation
@@ -21,14 +21,16 @@ from ..cluster.quota import refusal
 from ..cluster.state import State
 from ..cluster.work import Member, Work
 from ..model.amounts import NOTHING, Amounts
+from .evicted_units import EvictedUnits
 from .hooks import EVICTION_LIMIT, VICTIM_SELECTION, SelectVictims, VictimSelection
+from .node_victims import NodeVictims
 from .rescheduling import TentativeChanges, VictimRescheduler, is_affected, is_evicted, is_moved
 from .topology_solver import place_structured
 from .victim_candidates import EvictionUnit, VictimCandidates, with_extras
 
 __all__ = ["Validator", "Solver"]
 
-Validator = Callable[[Sequence[EvictionUnit], Amounts], bool]
+Validator = Callable[[EvictedUnits, Amounts], bool]
 """Whether these units may be evicted for a workload that asks for this amount."""
 MAX_TRIES: Final = 2000
 """Bound on the simulations for one workload in one cycle."""
@@ -61,11 +63,13 @@ class Solver:
         self.rescheduler = VictimRescheduler(state, pool)
         self.ask = NOTHING
         self.units: list[EvictionUnit] = []
-        self.evicted: list[EvictionUnit] = []
-        """Units that have lost their place, in victim order."""
+        self.affected: list[EvictionUnit] = []
+        """The result: units that were evicted, then units that were moved."""
+        self.evicted = EvictedUnits()
+        """Units that have lost their place."""
         self.moved: list[EvictionUnit] = []
         """Units that were promised another place, which they give up again for the next pod."""
-        self.by_host: dict[str, list[EvictionUnit]] = {}
+        self.by_node = NodeVictims(pool.nodes)
         self.position = 0
         self.need: object = None
         self.selection: VictimSelection | None = None
@@ -75,63 +79,49 @@ class Solver:
     def solve(self) -> bool:
         """Whether every pod was promised a place."""
         tentative = TentativeChanges(self.state, self.pool)
-        if self._is_solved():
-            affected = self.affected
+        affected = self._search()
+        if affected is not None:
             self.rescheduler.restore(affected)
             self.rescheduler.keep_in_place(affected, self.members_to_place)
-            if self._is_allowed(
-                affected
-            ):  # validates all of it again, with pods that found room without evictions
-                self._take_over(affected)
+            # validates all of it again, with pods that found room without evictions
+            if self._allowed(affected, EvictedUnits()) is not None:
+                self.affected = _evicted_first(affected)
                 return True
         tentative.undo()
         return False
 
-    @property
-    def affected(self) -> list[EvictionUnit]:
-        """Units that were evicted or moved."""
-        return [*self.evicted, *self.moved]
-
-    def _take_over(self, units: list[EvictionUnit]) -> None:
-        self.evicted, self.moved = (
-            [u for u in units if is_evicted(u)],
-            [u for u in units if is_moved(u) and not is_evicted(u)],
-        )
-
-    def _is_solved(self) -> bool:
+    def _search(self) -> list[EvictionUnit] | None:
+        """The units that were evicted or moved; None: not every pod found a place."""
         if not self.victims.has_any:
-            return False  # without candidates nothing is tried, since allocate has failed already
+            return None  # without candidates nothing is tried, since allocate has failed already
         if self.work.workload.topology is not None or self.work.workload.groups:
             found = place_structured(
                 self.state, self.pool, self.work, self.victims, self._validate_all
             )
-            self._take_over(found or [])
-            return found is not None
+            return None if found is None else _evicted_first(found)
         if not all(self._place_pod(member) for member in self.members_to_place):
-            return False
+            return None
         if len(self.members_to_place) > 1 and not self.is_outranked:
             self._place_again()
-        return True
+        return [*self.evicted, *self.moved]
 
     def _validate_all(self, affected: list[EvictionUnit], ask: Amounts) -> bool:
         self.ask = ask
-        return self._is_allowed(affected)
+        return self._allowed(affected, EvictedUnits()) is not None
 
-    def _is_allowed(
-        self, affected: list[EvictionUnit], evicted: list[EvictionUnit] | None = None
-    ) -> bool:
-        """Whether the validator and the cap on moves allow it. `evicted` are units evicted
-        earlier.
+    def _allowed(self, affected: list[EvictionUnit], earlier: EvictedUnits) -> EvictedUnits | None:
+        """All evicted units, if the validator and the cap on moves allow them; `earlier` were
+        evicted before.
         """
-        evicted = _in_order([*(evicted or ()), *(u for u in affected if is_evicted(u))])
+        evicted = earlier.grown(filter(is_evicted, affected))
         if (
             self.max_moved is not None
             and len({u.work for u in (*evicted, *affected)}) > self.max_moved
         ):
-            return False
+            return None
         if not all(allows(evicted) for allows in EVICTION_LIMIT.all(self.pool.config)):
-            return False
-        return self.validator(evicted, self.ask)
+            return None
+        return evicted if self.validator(evicted, self.ask) else None
 
     # -- one pod
 
@@ -142,19 +132,22 @@ class Solver:
         moved = self._withdraw_moved()
         if self._place(member):
             moved = self._reschedule(moved)
-            if not moved or self._is_allowed(moved, self.evicted):
-                self._add(moved)
+            if not moved or self._accept(moved):
                 return True
         tentative.undo()
         return self._make_room(member)
 
-    def _add(self, units: list[EvictionUnit]) -> None:
-        """Sorts units that were just affected into evicted and moved."""
-        for unit in units:
+    def _accept(self, affected: list[EvictionUnit]) -> bool:
+        """Sorts units that were just affected into evicted and moved, if they are allowed."""
+        evicted = self._allowed(affected, self.evicted)
+        if evicted is None:
+            return False
+        for unit in affected:
             unit.is_used = True
-        evicted = dict.fromkeys([*self.evicted, *(u for u in units if is_evicted(u))])
-        self.evicted = _in_order(list(evicted))
-        self.moved = [u for u in units if is_moved(u) and not is_evicted(u)]
+        self.evicted = evicted
+        self.moved = [u for u in affected if is_moved(u) and not is_evicted(u)]
+        self.by_node.drop_used(affected, self.moved)
+        return True
 
     def _withdraw_moved(self) -> list[EvictionUnit]:
         """Withdraws victims that were moved for earlier pods; they are placed again behind this
@@ -184,7 +177,8 @@ class Solver:
         do not make room for it either.
         """
         if member.need is not self.need:
-            self.need, self.position, self.by_host = member.need, 0, {}
+            self.need, self.position = member.need, 0
+            self.by_node.clear()
         if (select := VICTIM_SELECTION.first(self.pool.config)) is not None:
             return self._make_room_with(select, member)
         is_bound_only = (
@@ -197,11 +191,10 @@ class Solver:
             self.position += 1
             if unit.is_used:
                 continue
-            for host in unit.hosts:
-                self.by_host.setdefault(host, []).append(unit)
+            self.by_node.add(unit)
             if any(
                 self._would_fit(member, host, is_bound_only)
-                and self._try(member, self.by_host[host])
+                and self._try(member, self.by_node.on(host))
                 for host in unit.hosts
             ):
                 self._resume_after(unit)
@@ -214,7 +207,8 @@ class Solver:
         """
         self.position = max(0, self.position - 1)
         if len(unit.hosts) > 1:
-            self.position, self.by_host = 0, {}
+            self.position = 0
+            self.by_node.clear()
 
     def _make_room_with(self, select: SelectVictims, member: Member) -> bool:
         """The same with the victims that an option of the pool selects."""
@@ -239,16 +233,9 @@ class Solver:
 
     def _would_fit(self, member: Member, host: str, is_bound_only: bool) -> bool:
         node = self.pool.nodes.get(host)
-        live = self.by_host[host] = [u for u in self.by_host[host] if not u.is_used]
         if is_bound_only or node is None or host not in self.pool.bucket_of:
             return is_bound_only
-        if not node.admits(member.need):
-            return False
-        moved_in = [
-            m for u in self.moved for m in u.members if m.node is node and m.status == "pipelined"
-        ]
-        gone = [(m.need, m.devices) for u in live for m in u.members if m.node is node]
-        return node.would_fit(member.need, gone + [(m.need, m.devices) for m in moved_in])
+        return node.admits(member.need) and self.by_node.would_fit(member.need, host)
 
     def _try(self, member: Member, units: list[EvictionUnit]) -> bool:
         """Evicts, places the pod and the victims again in queue order, and validates; undone on
@@ -264,8 +251,7 @@ class Solver:
             moved = self._reschedule(moved)
             lone = self.rescheduler.evict_extras(units)
             affected = list(dict.fromkeys([*moved, *filter(is_affected, units), *lone]))
-            if self._is_allowed(affected, self.evicted):
-                self._add(affected)
+            if self._accept(affected):
                 return True
         tentative.undo()
         return False
@@ -302,17 +288,16 @@ class Solver:
         moved = self._withdraw_moved()
         for member in self.members_to_place:
             self.state.put(member, "pending")
-        if all(self._place(member) for member in self.members_to_place):
-            moved = self._reschedule(moved)
-            if self._is_allowed(moved, self.evicted):
-                self._add(moved)
-                return
+        is_placed = all(self._place(member) for member in self.members_to_place)
+        if is_placed and self._accept(self._reschedule(moved)):
+            return
         tentative.undo()
 
 
-def _in_order(units: list[EvictionUnit]) -> list[EvictionUnit]:
-    """In victim order, on which the validation of the last unit depends."""
-    return sorted(units, key=lambda unit: unit.place)
+def _evicted_first(units: list[EvictionUnit]) -> list[EvictionUnit]:
+    """The evicted units, then those that were only moved."""
+    evicted = [unit for unit in units if is_evicted(unit)]
+    return [*evicted, *(unit for unit in units if is_moved(unit) and not is_evicted(unit))]
 
 
 def _next_in(

@@ -15,7 +15,7 @@ from ..cluster.queues import QueueOrderKey, QueueState, victim_order_key
 from ..cluster.work import Member, Work
 from ..model.amounts import NOTHING, Amounts
 
-__all__ = ["ALL", "NONE", "SURPLUS", "EvictionUnit", "VictimCandidates", "chunks", "with_extras"]
+__all__ = ["ALL", "NONE", "SURPLUS", "EvictionUnit", "VictimCandidates", "with_extras"]
 
 NONE, SURPLUS, ALL = 0, 1, 2
 """How much of a workload may be evicted: nothing, members above the minimum, or everything."""
@@ -187,18 +187,3 @@ def _sum(charges: Iterable[Amounts]) -> Amounts:
     for charge in charges:
         gpu, cpu, memory = gpu + charge[0], cpu + charge[1], memory + charge[2]
     return Amounts(gpu, cpu, memory)
-
-
-def chunks(members: Iterable[tuple[Member, Amounts]]) -> list[Amounts]:
-    """One workload's victims as they are charged: pods beyond the minimum one by one, then the
-    rest.
-    """
-    core, single = NOTHING, []
-    seen: dict[object, int] = {}
-    for member, charge in members:
-        count = seen[member.podset] = seen.get(member.podset, 0) + 1
-        if count > member.podset.minimum:
-            single.append(charge)
-        else:
-            core = core.plus(charge)
-    return [*single, core]

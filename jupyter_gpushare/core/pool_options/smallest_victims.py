@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
+from ..cluster.departures import Departures
 from ..cluster.pools import PoolState
 from ..eviction.hooks import VICTIM_SELECTION
 from ..eviction.victim_candidates import EvictionUnit, with_extras
@@ -94,9 +95,12 @@ class SmallestVictimSet:
         node = self.pool.nodes.get(host)
         if node is None or host not in self.pool.bucket_of or not node.admits(self.need):
             return False
-        return node.would_fit(
-            self.need, [(m.need, m.devices) for u in units for m in u.members if m.node is node]
-        )
+        departures = Departures(node)
+        for unit in units:
+            for member in unit.members:
+                if member.node is node:
+                    departures.add(member.need, member.devices)
+        return departures.would_fit(self.need)
 
 
 def _price(units: list[EvictionUnit]) -> tuple[int, int, int]:
