@@ -133,6 +133,17 @@ def test_only_the_latest_request_for_a_place_counts(scheduler: SchedulerHarness)
     assert live(scheduler) == {"other": 1, "fourth": 1}
 
 
+def test_a_pending_change_is_requested_in_the_tables(scheduler: SchedulerHarness):
+    scheduler.ask("other", 1)
+    scheduler.ask("old", 0.5)
+    scheduler.ask("new", 2, replaces="old")
+    rows = scheduler.service.queries.queues(ALICE).queues
+    requested = {row.requested for row in rows if row.resource == "gpu" and row.requested}
+    assert requested == {3.0}, "1 of the other, and 2 in place of 0.5; departments too"
+    projects = scheduler.service.queries.projects(ALICE).projects
+    assert {row.gpu_requested for row in projects if row.gpu_requested} == {3.0}
+
+
 def test_a_pending_workload_is_replaced_at_once(scheduler: SchedulerHarness):
     scheduler.ask("other", 2)
     scheduler.ask("waiting", 2)

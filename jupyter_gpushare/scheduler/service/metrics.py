@@ -17,6 +17,7 @@ from jupyter_gpushare.core.model.decisions import Decisions
 
 from ..state.workload_records import WorkloadRecord
 from ..store.reads import EVENTS_KEPT
+from .queue_demand import queues_with_changes
 from .service import SchedulerService
 from .tables import queue_rows
 
@@ -151,10 +152,8 @@ class _StateCollector:
         yield from self._nodes()
 
     def _queues(self) -> Iterator[Metric]:
-        rows = queue_rows(
-            self._service.unit_of_work.decisions.queues,
-            {q.queue for q in self._service.unit_of_work.decisions.queues},
-        )
+        queues = queues_with_changes(self._service.unit_of_work)
+        rows = queue_rows(queues, {q.queue for q in queues})
         for name in ("quota", "limit", "fair_share", "allocated", "requested"):
             family = GaugeMetricFamily(
                 f"gpushare_queue_{name}",

@@ -27,6 +27,7 @@ from ..state.workload_records import WorkloadRecord, ended_view
 from .batch import PAGE, cursor_in
 from .pending_status import PendingStatus
 from .policy_preview import PolicyPreview
+from .queue_demand import queues_with_changes
 from .tables import node_rows, pool_rows, project_rows, queue_rows, waiting_row
 
 __all__ = ["Queries"]
@@ -196,7 +197,7 @@ class Queries:
         """Quota and usage of all queues, for everybody."""
         del identity
         return m.Queues(
-            queues=queue_rows(self._unit_of_work.decisions.queues, self._known_projects())
+            queues=queue_rows(queues_with_changes(self._unit_of_work), self._known_projects())
         )
 
     def nodes(self, identity: Identity) -> m.Nodes:
@@ -257,7 +258,7 @@ class Queries:
         return m.Projects(
             projects=project_rows(
                 self._unit_of_work.loaded.policy,
-                self._unit_of_work.decisions.queues,
+                queues_with_changes(self._unit_of_work),
                 mine,
                 self._known_projects(),
             )
