@@ -176,7 +176,7 @@ def main(args: Sequence[str] | None = None) -> Any:
             standalone_mode=False,
         )
     except GpuShareError as error:
-        print_error(error.message, _where(error, args))
+        print_error(*_in_options(error, args))
         sys.exit(_status(error))
     except click.exceptions.Abort:
         print_error("interrupted", _called(args))
@@ -191,6 +191,18 @@ def main(args: Sequence[str] | None = None) -> Any:
         sys.stderr.close()  # the reader (`| head`) has exited; Python would print an error at exit
         sys.exit(REFUSED)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _in_options(error: GpuShareError, args: Sequence[str] | None) -> tuple[str, str]:
+    """Message and place; those of a request in terms of its options."""
+    from jupyter_gpushare.kernel.option_names import COMMAND_OPTIONS, with_options
+
+    where = _where(error, args)
+    if _called(args).endswith(("run", "what-if", "shell")):
+        field = where.rpartition(".")[2]
+        where = COMMAND_OPTIONS.get(field, where)
+        return with_options(error.message, COMMAND_OPTIONS), where
+    return error.message, where
 
 
 def _where(error: GpuShareError, args: Sequence[str] | None) -> str:

@@ -16,6 +16,7 @@ frameworks          memory limits of PyTorch, CuPy and JAX
 connection          the socket to the node agent
 kernel_body         a kernel's body before the agent has sent one
 protocol            the version of the messages
+option_names        options in place of the field names of a request
 sizes               amounts of memory as text
 simgpu              a simulated GPU for user code
 simnode             the file of the simulated node, which kernels and the agent share

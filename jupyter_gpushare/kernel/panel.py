@@ -186,6 +186,8 @@ def body_html(kernel: Json, *, agent_problem: str, has_agent: bool, error: str =
     """The card, and the refusal of the last request."""
     if not has_agent:
         return f"<p>{html.escape(NOT_OURS.capitalize())}.</p>"
+    if kernel["state"] in ("detached", "pending", "granted"):
+        kernel = {**kernel, "events": []}  # the agent's last event is older than the request
     card = card_html(kernel, agent_problem=agent_problem)
     if not error:
         return card

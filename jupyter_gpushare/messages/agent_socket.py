@@ -168,7 +168,7 @@ class KernelUpdate(Tagged, frozen=True, kw_only=True, tag="kernel"):
 
 
 class NoticeGiven(Tagged, frozen=True, kw_only=True, tag="notice"):
-    """Memory above the share will be reclaimed in `deadline_ms`. For `gpu.on_notice` and the
+    """`take_mib` of memory will be reclaimed in `deadline_ms`. For `gpu.on_notice` and the
     message in the notebook.
     """
 

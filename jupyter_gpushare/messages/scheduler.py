@@ -190,6 +190,8 @@ class LeaseReport(Body, frozen=True, kw_only=True):
     lease: str
     state: KernelState
     gpu_uuids: list[str] = field(default_factory=list)
+    assigned_uuids: list[str] | None = None
+    """GPUs on which its memory is guaranteed: not `gpu_uuids` while it moves; null: not known."""
     memory_mib: MemoryMib = MemoryMib()
     generation: int = 0
     busy: bool = False

@@ -253,6 +253,7 @@ export interface LeaseReport {
   lease: string;
   state: 'attached' | 'detached' | 'granted' | 'lost' | 'pending' | 'reclaiming' | 'suspended';
   gpu_uuids: string[];
+  assigned_uuids: string[] | null;
   memory_mib: MemoryMib;
   generation: number;
   busy: boolean;

@@ -153,7 +153,9 @@ class StepApplier:
         text = self._notice_text(kernel, step, now)
         node.reclaims["notice"] += 1
         node.record_event(kernel, "notice", text)
-        body = NoticeGiven(message=text, deadline_ms=left, take_mib=step.take)
+        body = NoticeGiven(
+            message=text, deadline_ms=left, take_mib=max(step.take, kernel.memory.used_mib)
+        )
         node.ports.to_kernel(kernel.kernel_id, body)
 
     def _notice_text(self, kernel: KernelRecord, step: NoticeStep, now: int) -> str:
@@ -162,7 +164,8 @@ class StepApplier:
         if kernel.is_command:
             return node.text.command_notice(seconds, kernel, asker, reason)
         can_save = not node.suspend_problem(kernel, now)
-        return node.text.notice(step.take, seconds, kernel, asker, reason, can_save)
+        take = max(step.take, kernel.memory.used_mib)
+        return node.text.notice(take, step.take, seconds, kernel, asker, reason, can_save)
 
     def _end_notice(self, kernel: KernelRecord, text: str) -> None:
         kernel.notice = ReclaimNotice()

@@ -24,8 +24,9 @@ USERS_DIR: Final = Path("/run/gpushare")
 create, with one folder for each command.
 """
 SHELL: Final = (
-    'trap : HUP INT TERM; "$@"; code=$?; '
-    'printf %s "$code" > "$0.new"; mv "$0.new" "$0"; exit "$code"'
+    "gpushare_status_file=$1; shift; trap : HUP INT TERM; "
+    '"$@"; code=$?; printf %s "$code" > "$gpushare_status_file.new"; '
+    'mv "$gpushare_status_file.new" "$gpushare_status_file"; exit "$code"'
 )
 """Outlives the agent and writes the exit status; signals are for the command, whose end the shell
 waits for.

@@ -158,7 +158,7 @@ class MemoryMover:
         self._node.dirty = True
         if asker is not None:
             self._node.reclaims["moved"] += 1
-        text = self._node.text.moved(old, new, asker)
+        text = self._node.text.moved(old, new, asker, kernel)
         self._node.record_event(kernel, "moved", text, notify=True)
 
     def _note_loss(self, kernel: KernelRecord, problem: str) -> None:

@@ -93,6 +93,8 @@ class Observer:
             return
         memory = kernel.memory
         borrowed = memory.used_mib - kernel.assignment.guaranteed_mib
+        if memory.suspended or memory.transit is not None:
+            return  # it bursts again when the same memory is restored: that is no news
         if borrowed > 0 and not memory.bursting and kernel.assignment.attached:
             self._node.record_event(kernel, "burst", self._node.text.burst(kernel, borrowed))
         memory.bursting = borrowed > 0

@@ -74,10 +74,15 @@ class EventText:
         reason: str,
         requested: bool,
     ) -> str:
-        why = "as you requested" if requested else self._why(kernel, asker, reason)
+        if kernel.assignment.active_lease is None:
+            why, restored = "the GPU was released", "this notebook has a GPU again"
+        elif requested:
+            why, restored = "as you requested", "a cell needs it"
+        else:
+            why, restored = self._why(kernel, asker, reason), "a cell needs it"
         return (
             f"Saved {memory_text(mib)} of GPU memory to host memory: {why}. "
-            "It is restored when a cell needs it."
+            f"It is restored when {restored}."
         )
 
     def resumed(self, mib: int, gpus: tuple[int, ...], ms: int) -> str:
@@ -85,8 +90,18 @@ class EventText:
             f"Restored {memory_text(mib)} of GPU memory on {self.gpus(gpus)} in {ms / 1000:.1f} s."
         )
 
-    def moved(self, old: tuple[int, ...], new: tuple[int, ...], asker: KernelRecord | None) -> str:
-        why = f" to make room for {self.requester(asker)}" if asker else ", which has more room"
+    def moved(
+        self,
+        old: tuple[int, ...],
+        new: tuple[int, ...],
+        asker: KernelRecord | None,
+        kernel: KernelRecord | None = None,
+    ) -> str:
+        why = (
+            f" to make room for {self.requester(asker, kernel)}"
+            if asker
+            else ", which has more room"
+        )
         return f"Moved from {self.gpus(old)} to {self.gpus(new)}{why}. Nothing was lost."
 
     def must_restart(
@@ -118,20 +133,25 @@ class EventText:
     def notice(
         self,
         take: int,
+        needed: int,
         seconds: float,
         kernel: KernelRecord,
         asker: KernelRecord | None,
         reason: str,
         can_save: bool,
     ) -> str:
+        """`take`: MiB that will be saved or lost; `needed`: MiB that prevent it when they are freed
+        before; as much as `take`: nothing less does.
+        """
         then = (
-            "GPU memory will be saved to host memory if the driver supports it, and restored later."
+            "It will be saved to host memory and restored later."
             if can_save
-            else "GPU memory cannot be saved here and will be lost."
+            else "It cannot be saved here and will be lost."
         )
+        hint = f" Free {memory_text(needed)} before to prevent it." if 0 < needed < take else ""
         return (
             f"{memory_text(take)} of GPU memory will be reclaimed in {seconds:.0f} s: "
-            f"{self._why(kernel, asker, reason)}. {then}"
+            f"{self._why(kernel, asker, reason)}. {then}{hint}"
         )
 
     def command_notice(

@@ -137,6 +137,7 @@ def lease_report(kernel: KernelRecord, uuids: list[str], now: int) -> LeaseRepor
         lease=kernel.lease.id,
         state=kernel_state(kernel),
         gpu_uuids=[uuids[gpu] for gpu in _visible_gpus(kernel)],
+        assigned_uuids=[uuids[gpu] for gpu in kernel.assignment.assigned_gpus],
         memory_mib=_memory(kernel),
         generation=kernel.assignment.generation,
         busy=kernel.is_running(now),

@@ -22,6 +22,8 @@ import sys
 from typing import TypedDict
 
 CANNOT_RUN = 126
+NAME = "jupyter gpushare run"
+"""The shell prints it before its errors, such as that of a missing program."""
 UMASK = 0o022
 
 
@@ -36,7 +38,9 @@ class CommandSpec(TypedDict):
     cwd: str
     env: dict[str, str]
     shell: str
-    """Script for /bin/sh that runs "$@" and writes the exit status to $0."""
+    """Script for /bin/sh that runs its arguments after the first one, and writes the exit status to
+    the file that the first one names.
+    """
     argv: list[str]
     started_file: str
     """In a folder of the agent; exists once the command may have run."""
@@ -60,7 +64,7 @@ def main(go: int, spec_file: int) -> None:
         fail(spec, f"working directory {spec['cwd']}: {error.strerror}")
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them, and a child would inherit that
-    arguments = ["/bin/sh", "-c", spec["shell"], spec["status_file"], *spec["argv"]]
+    arguments = ["/bin/sh", "-c", spec["shell"], NAME, spec["status_file"], *spec["argv"]]
     try:
         # runs the program with the rights of its user
         os.execve("/bin/sh", arguments, spec["env"])  # noqa: S606

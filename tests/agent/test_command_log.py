@@ -55,6 +55,19 @@ def test_what_comes_after_the_cut_is_not_reported(tmp_path: Path):
         assert run.read_log(1000) == b""
 
 
+def test_the_error_of_a_missing_program_shows_no_path_of_the_agent():
+    async def story():
+        async with World() as world:
+            lease = command_lease(user=getpass.getuser(), argv=["no-such-program"])
+            body, output = await finished(world, lease)
+            assert body.exit_code == 127
+            assert output.startswith("jupyter gpushare run: ")
+            assert "no-such-program" in output
+            assert str(world.state_dir) not in output
+
+    play(story())
+
+
 def test_a_command_that_prints_without_end_ends_with_its_exit_status(monkeypatch):
     monkeypatch.setattr(batch, "MIN_LOG_BYTES", 1 << 16)
     line = "0123456789" * 4

@@ -11,15 +11,15 @@ from jupyter_gpushare.server_extension.kernels.request import checked
 
 pytestmark = pytest.mark.slow
 MISTAKES = {
-    "%gpu request 7e9": "gpu is too many GPUs",
-    "%gpu request -1": "gpu must not be negative",
-    "%gpu request nan": "gpu must be a number of GPUs",
-    "%gpu request 0": "gpu must be more than 0",
+    "%gpu request 7e9": "SHARE is too many GPUs",
+    "%gpu request -1": "SHARE must not be negative",
+    "%gpu request nan": "SHARE must be a number of GPUs",
+    "%gpu request 0": "SHARE must be more than 0",
     "%gpu request": "the share is missing",
     "%gpu request 0.5 --memory 20GiB": "exclude each other",
-    "%gpu request --memory much": "gpu_memory must be a size",
-    "%gpu request --memory 20": "gpu_memory needs a unit: 20GiB or 20MiB",
-    "%gpu request 0.5 --limit x": "gpu_limit must be a number of GPUs",
+    "%gpu request --memory much": "--memory must be a size",
+    "%gpu request --memory 20": "--memory needs a unit: 20GiB or 20MiB",
+    "%gpu request 0.5 --limit x": "--limit must be a number of GPUs",
     "%gpu request 0.5 --nonsense": "unrecognized arguments: --nonsense",
     '%gpu request "0.5': "no closing quotation",
     "%gpu request --memory": "expected one argument; see `%gpu request --help`",

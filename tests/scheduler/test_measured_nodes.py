@@ -67,3 +67,23 @@ def test_health_tiers_and_reasons_are_more_than_measurements(scheduler: Schedule
 
 def test_a_node_that_nobody_knows_has_to_join(scheduler: SchedulerHarness):
     assert not fleet(scheduler).refresh(replace(fleet(scheduler).report("n0"), name="n1"))
+
+
+def test_the_guarantee_of_a_kernel_that_moves_counts_on_its_new_gpu(scheduler: SchedulerHarness):
+    """Its memory is on the old GPU until it is saved, where another share is guaranteed already."""
+    moving = scheduler.ask("moving", 0.5).pods[0].lease
+    whole = scheduler.ask("whole", 1).pods[0].lease
+    reports = (
+        m.LeaseReport(
+            lease=moving.id, state="attached", gpu_uuids=["SIM-0"], assigned_uuids=["SIM-1"]
+        ),
+        m.LeaseReport(
+            lease=whole.id, state="attached", gpu_uuids=["SIM-0"], assigned_uuids=["SIM-0"]
+        ),
+    )
+    for report in reports:
+        scheduler.service.agent_report("n0", m.LeaseChanged(report=report))
+    (row,) = scheduler.service.queries.nodes(ADMIN).nodes
+    total = row.devices[0].memory_mib.total
+    assert [device.memory_mib.guaranteed for device in row.devices] == [total, total // 2]
+    assert [len(device.kernels) for device in row.devices] == [2, 0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.messages import Kernel, MemoryMib, Share
+from msgspec import structs
+
+from jupyter_gpushare.messages import Kernel, MemoryMib, Share, stamp
 from jupyter_gpushare.server_extension.kernels.kernel_history import MOST_POINTS, KernelHistories
 
 HOUR = 3600 * 1000
@@ -41,6 +43,18 @@ def test_a_day_fits_into_one_answer():
     for i in range(24 * 720):
         histories.sample(i * 5000, [kernel(i)])
     assert len(used(histories, 24 * HOUR, minutes=1440)) == MOST_POINTS + 1
+
+
+def test_a_state_that_lasts_less_than_a_sample_is_not_kept():
+    """A request that is granted within a moment is no wait."""
+    histories = KernelHistories()
+    histories.changed(0, structs.replace(kernel(), state="pending"))
+    histories.changed(30, structs.replace(kernel(), state="granted"))
+    histories.changed(60, kernel(1))
+    histories.changed(70, kernel(2))
+    samples = histories.of(kernel(3), 5000, 60).samples
+    assert [(one.state, one.used_mib) for one in samples] == [("attached", 1), ("attached", 3)]
+    assert samples[0].time == stamp(0)
 
 
 def test_the_samples_of_an_ended_kernel_are_dropped():

@@ -60,6 +60,18 @@ class Series(Generic[T]):
                 kept.popleft()
         return True
 
+    @property
+    def newest(self) -> T | None:
+        """The last sample; None: there is none."""
+        return self._kept[0][-1][1] if self._kept[0] else None
+
+    def replace_newest(self, value: T) -> None:
+        """Replaces the last sample, whose state did not last."""
+        at = self._kept[0][-1][0]
+        for kept in self._kept:
+            if kept and kept[-1][0] == at:
+                kept[-1] = (at, value)
+
     def since(self, start: int) -> list[tuple[int, T]]:
         """Samples from that time on, oldest first, at the finest resolution kept for each time."""
         found: list[tuple[int, T]] = []

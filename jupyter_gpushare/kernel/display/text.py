@@ -72,6 +72,8 @@ def kernel_rows(kernel: Json, *, agent_problem: str = "") -> list[tuple[str, str
     rows = [("state", _state_text(kernel))]
     if kernel["state"] == "detached" and not kernel["workload"]:
         rows.append(("", "request a share with `%gpu request 0.5`"))
+        if kernel.get("saved_mib"):
+            rows.append(("memory", _memory_text(kernel)))
     else:
         rows.append(("share", _request_text(kernel)))
         rows.append(("memory", _memory_text(kernel)))
@@ -84,7 +86,7 @@ def kernel_rows(kernel: Json, *, agent_problem: str = "") -> list[tuple[str, str
         rows.append(("change", change_text(kernel)))
     if kernel["notice_deadline"]:
         deadline = clock(kernel["notice_deadline"])
-        rows.append(("notice", f"memory above the request is reclaimed at {deadline}"))
+        rows.append(("notice", f"GPU memory will be reclaimed at {deadline}"))
     if kernel["pinned"]:
         rows.append(("pinned", "not suspended while idle"))
     if kernel["events"]:
@@ -227,7 +229,7 @@ def _memory_text(kernel: Json) -> str:
         parts.append(f"{memory_text(memory['borrowed'])} borrowed")
     if kernel.get("saved_mib"):
         parts.append(f"{memory_text(kernel['saved_mib'])} saved in host memory")
-    return ", ".join(parts) or "none on a GPU"
+    return ", ".join(parts)
 
 
 def _bar(memory: Json, total: int) -> str:

@@ -11,6 +11,7 @@ from ..display import text as text_view
 from ..display.html import DisplayValue, card_html, preformatted_html
 from ..grant_wait import INTERRUPTED, request_share, wait_for_grant
 from ..kernel_body import Json
+from ..option_names import MAGIC_OPTIONS, with_options
 from ..rpc import GpuError, kernel_in, send_request
 from ..session import current
 from .parsers import CELL, HelpRequested, parsed
@@ -34,7 +35,8 @@ def gpu_magic(shell: Any, line: str, cell: str | None = None) -> DisplayValue | 
     except HelpRequested as help_text:
         return _preformatted(str(help_text))
     except GpuError as error:
-        raise UsageError(" ".join(str(error).split())) from None
+        text = " ".join(str(error).split())
+        raise UsageError(with_options(text, MAGIC_OPTIONS)) from None
     return None
 
 

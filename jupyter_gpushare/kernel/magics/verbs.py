@@ -69,11 +69,16 @@ def _status(_: Any) -> Result:
 
 def _request(options: Any) -> Result:
     reply = request_share(body_of(options), wait=not options.no_wait)
-    return kernel_in(current(), reply) if options.no_wait else gpu.status()
+    return _without_events(kernel_in(current(), reply)) if options.no_wait else gpu.status()
+
+
+def _without_events(kernel: Json) -> Json:
+    """The event of a request arrives after its reply: the last one is older."""
+    return {**kernel, "events": []}
 
 
 def _cancel(_: Any) -> Result:
-    return gpu.cancel()
+    return _without_events(gpu.cancel())
 
 
 def _release(_: Any) -> Result:

@@ -210,9 +210,13 @@ def _device_row(
         )
         if device.index in lease.planned_gpus:
             planned.append(name)
-        if report is not None and device.uuid in report.gpu_uuids:
+        if report is None or not report.gpu_uuids:
+            continue
+        assigned = report.gpu_uuids if report.assigned_uuids is None else report.assigned_uuids
+        if device.uuid in assigned and report.gated:
+            guaranteed += lease.request_mib
+        if device.uuid in report.gpu_uuids:
             here.append(name)
-            guaranteed += lease.request_mib if report.gated else 0
             ungated += [] if report.gated else [name]
             used += report.memory_mib.used // max(1, len(report.gpu_uuids))
             borrowed += report.memory_mib.borrowed // max(1, len(report.gpu_uuids))

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from time import time_ns
 from typing import Final
 
+from msgspec import structs
+
 from jupyter_gpushare.core.estimates.time_series import Grain, Series, thinned
 from jupyter_gpushare.messages import Kernel, KernelHistory, KernelSample, stamp
 
@@ -40,10 +42,15 @@ class KernelHistories:
             self.changed(now, kernel)
 
     def changed(self, now: int, kernel: Kernel) -> None:
-        """Sample one kernel if its next sample is due."""
+        """Sample one kernel if its next sample is due. A state that ends before that is not kept:
+        a request that is granted at once is no wait.
+        """
         series = self._series.setdefault(kernel.kernel_id, Series(GRAINS))
+        newest = series.newest
         if series.is_due(now):
             series.add(now, _sample(now, kernel))
+        elif newest is not None and newest.state != kernel.state:
+            series.replace_newest(structs.replace(_sample(now, kernel), time=newest.time))
 
     def of(self, kernel: Kernel, now: int, minutes: int) -> KernelHistory:
         """The last `minutes`, oldest first; the last sample is the present state."""

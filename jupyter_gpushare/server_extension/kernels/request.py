@@ -79,7 +79,8 @@ def checked(request: KernelRequest) -> KernelRequest:
     """
     if request.gpu is None and request.gpu_memory is None:
         raise InvalidInput(
-            "the share is missing: gpu (such as 0.5) or gpu_memory (such as 20GiB)", field="gpu"
+            "the share is missing: give gpu (such as 0.5) or gpu_memory (such as 20GiB)",
+            field="gpu",
         )
     if request.gpu is not None and request.gpu_memory is not None:
         raise InvalidInput("gpu and gpu_memory exclude each other", field="gpu")

@@ -101,7 +101,7 @@ class Submitter:
             elif entry.is_waiting:
                 await self.release(kernel_id)
             else:
-                raise Conflict("this kernel has no pending request")
+                raise Conflict("nothing to cancel: this notebook has no pending request")
 
     async def _submit_first(self, entry: KernelEntry, request: KernelRequest) -> None:
         kernel_id, noted, unanswered = entry.kernel_id, entry.request, entry.workload_id
