@@ -302,6 +302,8 @@ class ServiceStatus(Body, frozen=True, kw_only=True):
     node_pools: list[str] = field(default_factory=list)
     priority_classes: list[str] = field(default_factory=list)
     agents: list[str] = field(default_factory=list)
+    acts_for: list[str] = field(default_factory=list)
+    """The users for whom the caller may submit, the default first; `*`: every user."""
     policy_changed: Stamp | None = None
     """When the policy was last changed; null: not since the service started."""
     policy_changes: list[str] = field(default_factory=list)

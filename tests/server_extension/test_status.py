@@ -111,3 +111,24 @@ def test_simulated_gpus_are_labelled_before_and_after_the_agent_connects():
     assert status_of().simulated
     simulated = ServiceSettings(mode="embedded", user="me", presets=Presets(), simulated=True)
     assert status_of(simulated, welcome=None).simulated
+
+
+NAMES = {
+    "not reached": ("remote", None, "ada-account"),
+    "personal token of another name": ("remote", ["ada"], "ada"),
+    "server for everyone": ("remote", ["server", "*"], "ada-account"),
+    "server for some": ("remote", ["server", "bob", "ada-account"], "ada-account"),
+    "server for one other": ("remote", ["ada", "server"], "ada"),
+    "embedded": ("embedded", ["ada", "*"], "ada"),
+    "older scheduler": ("remote", [], "ada-account"),
+    "older scheduler, embedded": ("embedded", [], "ada"),
+}
+
+
+@pytest.mark.parametrize(("mode", "acts_for", "user"), NAMES.values(), ids=NAMES)
+def test_the_user_is_the_one_for_whom_requests_are_made(mode, acts_for, user):
+    settings = dataclasses.replace(SETTINGS, mode=mode, user="ada-account")
+    service = None
+    if acts_for is not None:
+        service = ServiceStatus(version="1", revision=1, user="ada", acts_for=acts_for)
+    assert status_of(settings, service=service).user == user

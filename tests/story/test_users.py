@@ -23,6 +23,7 @@ from tests.workers import add_unix_user, free_port, remove_unix_user
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 ROOT = Path(__file__).parents[2]
+CLI = (sys.executable, "-m", "jupyter_gpushare.cli")
 
 
 def others_python() -> str | None:
@@ -69,17 +70,17 @@ class Box:
             "STORY_WORLD": str(folder),
         }
 
-    def up(self) -> list[Rest]:
+    def up(self, persons: tuple[str, ...] = ()) -> list[Rest]:
+        """`persons`: the names at the scheduler, if the servers have personal tokens."""
         policy, address = self.folder / "gpushare.yaml", f"unix://{self.folder}/scheduler.sock"
         policy.write_text(
-            f"projects: [{{name: lab, members: {json.dumps(self.names)}, "
+            f"projects: [{{name: lab, members: {json.dumps([*self.names, *persons])}, "
             "pools: {default: {gpu: {quota: 1}}}}]\n"
         )
-        cli = (sys.executable, "-m", "jupyter_gpushare.cli")
         self._start(
             "scheduler",
             self.env,
-            *cli,
+            *CLI,
             "scheduler",
             "--state-dir",
             f"{self.folder}/s",
@@ -97,10 +98,13 @@ class Box:
             "--scheduler",
             address,
         )
-        self._start(
-            "agent", self.env, *cli, "agent", "--users", "all", "--simulate", "A100:1", *state
-        )
-        servers = [self._jupyter(name, address) for name in self.names]
+        self._agent = (*CLI, "agent", "--users", "all", "--simulate", "A100:1", *state)
+        self._start("agent", self.env, *self._agent)
+        tokens = [self._token(person, address) for person in persons] or [None, None]
+        servers = [
+            self._jupyter(name, address, token)
+            for name, token in zip(self.names, tokens, strict=True)
+        ]
         for server in servers:
             eventually(
                 lambda: (
@@ -114,7 +118,21 @@ class Box:
             eventually(lambda: len(server.devices()) == 1, "the node is known")  # noqa: B023
         return servers
 
-    def _jupyter(self, name: str, address: str) -> Rest:
+    def restart_agent(self) -> None:
+        agent = self.processes[1]
+        agent.terminate()
+        agent.wait(20)
+        self.processes.remove(agent)
+        self._start("agent", self.env, *self._agent)
+
+    def _token(self, person: str, address: str) -> str:
+        argv = (*CLI, "token", "create", person, "--scope", "person", "--scheduler", address)
+        made = subprocess.run(
+            argv, check=True, capture_output=True, text=True, env=self.env, cwd="/"
+        )
+        return next(word for word in made.stdout.split() if word.startswith("gpushare_"))
+
+    def _jupyter(self, name: str, address: str, token: str | None) -> Rest:
         home = self.folder / name
         add_unix_user(name, "--home-dir", str(home), "--no-create-home")
         for part in ("config", "notebooks", "data/kernels/half"):
@@ -140,8 +158,12 @@ class Box:
             "GpuShareExtension": {
                 "scheduler_url": address,
                 "agent_socket": f"{self.public}/agent.sock",
+                **({"scheduler_token_file": f"{home}/token"} if token else {}),
             },
         }
+        if token:
+            (home / "token").write_text(token)
+            (home / "token").chmod(0o600)
         (home / "config/jupyter_server_config.json").write_text(json.dumps(config))
         user = pwd.getpwnam(name)
         subprocess.run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", home], check=True)
@@ -233,6 +255,23 @@ def test_two_users_of_one_machine_share_its_gpu(box: Box):
         notebook.shut_down()  # with the connection of its page
     eventually(lambda: hers.allocated() == 0, "nothing is allocated")
     eventually(lambda: not list((box.public / "tokens").iterdir()), "no token is left")
+
+
+@needs
+def test_users_with_personal_tokens_of_other_names_than_their_accounts(box: Box):
+    hers, his = box.up(("ada.lovelace", "b.smith"))
+    assert hers.status()["user"] == "ada.lovelace"
+    alice, bob = Notebook(hers, "half", "alice.ipynb"), Notebook(his, "half", "bob.ipynb")
+    for notebook in (alice, bob):
+        notebook.until("attached")
+        notebook.ok("from jupyter_gpushare import simgpu; b = simgpu.alloc('30GiB')")
+    box.restart_agent()
+    for notebook in (alice, bob):
+        assert notebook.ok("b.fill(3); print(b.sum() / b.nbytes)").strip().endswith("3.0")
+        notebook.until("attached")
+    log = (box.folder / "scheduler.log").read_text()
+    assert "does not belong to" not in log
+    assert log.count("requested") == 2
 
 
 def tried(notebook: Notebook, code: str) -> str:

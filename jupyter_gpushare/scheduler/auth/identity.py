@@ -94,6 +94,13 @@ class Identity:
             *((user, self.groups_of(user)) for user in self.users if self.scope == "server"),
         ]
 
+    def acts_for(self) -> list[str]:
+        """The users for whom it may make requests, the default first; `*`: every user."""
+        default, _ = self.acting_for(None)
+        others = [user for user, _ in self.people() if user != default]
+        anyone = ["*"] if self.is_admin or self.serves_all_users else []
+        return [default, *others, *anyone] if default else []
+
     def acting_for(self, user: str | None) -> tuple[str, tuple[str, ...]]:
         """The user (and groups) for whom a request is made; None: the caller, or the only user of a
         server.

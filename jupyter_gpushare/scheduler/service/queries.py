@@ -74,6 +74,7 @@ class Queries:
             node_pools=[pool.name for pool in policy.node_pools],
             priority_classes=list(policy.priority_classes),
             agents=self._unit_of_work.nodes.connected(),
+            acts_for=self._visibility.promoted(identity).acts_for(),
             policy_changed=self._policy_preview.changed,
             policy_changes=list(self._policy_preview.lines)
             if self._visibility.is_admin(identity)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from logging import Logger
 from pathlib import Path
@@ -63,7 +64,9 @@ class LaunchedKernel:
 
 
 class KernelLaunches:
-    """The kernels that run with our provisioner. `user`: their user, for the agent."""
+    """The kernels that run with our provisioner. `user`: returns the user of their requests at the
+    scheduler, as far as it is known.
+    """
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class KernelLaunches:
         startup: StartupState,
         log: Logger,
         *,
-        user: str,
+        user: Callable[[], str],
     ) -> None:
         self._registry, self._agent, self._startup = registry, agent, startup
         self._log, self._user = log, user
@@ -93,7 +96,7 @@ class KernelLaunches:
             n=self._agent.next_number(),
             kernel_id=kernel_id,
             name=name,
-            user=self._user,
+            user=self._user(),
             request=request,
             language=language,
             gate=plan.gate,
@@ -163,7 +166,7 @@ class KernelLaunches:
         if launched is None:
             return False
         launched.pid = pid
-        if launched.is_known:
+        if launched.is_known and launched.registration.user == self._user():
             self._agent.send(KernelLaunched(kernel_id=kernel_id, pid=pid))
         else:
             self._register_running(launched)
@@ -175,8 +178,17 @@ class KernelLaunches:
             if launched.pid is not None:
                 self._register_running(launched)
 
+    def user_may_have_changed(self) -> None:
+        """The scheduler has reported for whom this server may act: kernels that were registered for
+        another user before are registered again.
+        """
+        for launched in self._launched.values():
+            if launched.pid is not None and launched.registration.user != self._user():
+                self._register_running(launched)
+
     def _register_running(self, launched: LaunchedKernel) -> None:
         """Register a kernel that runs already."""
+        launched.registration = msgspec.structs.replace(launched.registration, user=self._user())
         message = msgspec.structs.replace(
             launched.registration,
             n=self._agent.next_number(),

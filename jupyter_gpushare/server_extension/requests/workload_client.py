@@ -25,6 +25,8 @@ FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
 NODE_S: Final = 5.0
 """Longest wait for the agent to report the node's name."""
+OWNER_TRIES: Final = 5
+"""Attempts to submit for a kernel that, as the scheduler knows it, belongs to another user."""
 
 
 def retry_backoff() -> Backoff:
@@ -108,6 +110,16 @@ class WorkloadClient:
 
     async def submit(self, wanted: WorkloadRequest) -> WorkloadView:
         """Submit it. Raises GpuShareError."""
+        backoff, tries = retry_backoff(), OWNER_TRIES
+        while True:
+            try:
+                return await self._submit(wanted)
+            except NotAllowed as error:
+                if error.field != "kernel_id" or not (tries := tries - 1):
+                    raise  # else the agent's report of the kernel's user may be on its way
+            await backoff.sleep()
+
+    async def _submit(self, wanted: WorkloadRequest) -> WorkloadView:
         try:
             return await self._scheduler.submit(wanted)
         except NotAllowed as error:

@@ -64,7 +64,10 @@ class OrphanCollector:
             return {}
         now = int(asyncio.get_running_loop().time() * 1000)
         return self._orphans.suspects(
-            now, node=welcome.node, user=service.user, living=self._registry.ids()
+            now,
+            node=welcome.node,
+            user=self._status.user_at_scheduler(),
+            living=self._registry.ids(),
         )
 
 

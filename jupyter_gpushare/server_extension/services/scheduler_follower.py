@@ -8,6 +8,7 @@ from jupyter_gpushare.client import ConnectionLost, SchedulerClient
 from jupyter_gpushare.messages import SchedulerFrame
 
 from ..kernels.kernel_registry import KernelRegistry
+from ..kernels.launches import KernelLaunches
 from ..requests.orphans import OrphanedRequests
 from .publisher import Publisher
 from .status import StatusService
@@ -22,12 +23,14 @@ class SchedulerFollower:
         self,
         scheduler: SchedulerClient,
         registry: KernelRegistry,
+        launches: KernelLaunches,
         orphans: OrphanedRequests,
         status: StatusService,
         publisher: Publisher,
         log: Logger,
     ) -> None:
         self._scheduler, self._registry, self._orphans = scheduler, registry, orphans
+        self._launches = launches
         self._status, self._publisher, self._log = status, publisher, log
 
     async def run(self) -> None:
@@ -41,5 +44,6 @@ class SchedulerFollower:
 
     def _apply(self, frame: SchedulerFrame) -> None:
         self._status.apply_frame(frame)
+        self._launches.user_may_have_changed()
         self._orphans.apply_frame(frame)
         self._publisher.changed(self._registry.apply_frame(frame))

@@ -47,13 +47,13 @@ class GpuShareService:
         settings: ServiceSettings,
         log: Logger,
     ) -> None:
-        user, presets = settings.user, settings.presets
-        on_behalf = user if settings.mode == "remote" else None
+        presets = settings.presets
+        on_behalf = settings.user if settings.mode == "remote" else None
         tasks = BackgroundTasks(log)
         startup, pages = StartupState(), PageStream()
         registry, histories, orphans = KernelRegistry(), KernelHistories(), OrphanedRequests()
-        launches = KernelLaunches(registry, agent, startup, log, user=user)
         status = StatusService(scheduler, agent, startup, settings)
+        launches = KernelLaunches(registry, agent, startup, log, user=status.user_at_scheduler)
         publisher = Publisher(registry, histories, launches, status, pages, agent, jupyter)
         changed = publisher.changed
         workloads = WorkloadClient(scheduler, agent, startup, log, user=on_behalf)
@@ -73,7 +73,9 @@ class GpuShareService:
         self._status, self._names, self._submitter = status, names, submitter
         self._tasks, self._agent = tasks, agent
         self._agent_events = AgentEvents(registry, launches, rpc, restarter, publisher)
-        self._follower = SchedulerFollower(scheduler, registry, orphans, status, publisher, log)
+        self._follower = SchedulerFollower(
+            scheduler, registry, launches, orphans, status, publisher, log
+        )
         self._sweep = KernelSweep(
             registry, jupyter, kernels, lifecycle, names, collector, publisher
         )

@@ -63,7 +63,7 @@ class StatusService:
             node=welcome.node if welcome is not None else None,
             tiers=list(welcome.tiers) if welcome is not None else [],
             tier_problems=dict(welcome.tier_problems) if welcome is not None else {},
-            user=self._user_at_scheduler(),
+            user=self.user_at_scheduler(),
             projects=list(service.projects) if service else [],
             node_pools=list(service.node_pools) if service else [],
             priority_classes=list(service.priority_classes) if service else [],
@@ -106,8 +106,14 @@ class StatusService:
     def _why_unreachable(self) -> str:
         return "cannot be reached" if self._startup.finished.is_set() else "is starting"
 
-    def _user_at_scheduler(self) -> str:
-        """In remote mode the configured user: the scheduler sees this server's token."""
-        if self._settings.mode == "remote" or self.service is None:
-            return self._settings.user
-        return self.service.user or self._settings.user
+    def user_at_scheduler(self) -> str:
+        """The user of this server's requests: the configured one if its token may act for it, else
+        the token's. The configured one while the scheduler has not been reached.
+        """
+        configured = self._settings.user
+        if self.service is None:
+            return configured
+        allowed = self.service.acts_for
+        if self._settings.mode == "remote" and (not allowed or {configured, "*"} & set(allowed)):
+            return configured
+        return self.service.user or configured if not allowed else allowed[0]
