@@ -8,7 +8,7 @@ uses the notebook side's own line to the agent, so a change of the words breaks 
 
 from __future__ import annotations
 
-import fractions  # noqa: F401 - another user may not be able to read the library of root
+import ctypes
 import json
 import os
 import pwd
@@ -19,6 +19,7 @@ import traceback
 
 from jupyter_gpushare.kernel.connection import AgentConnection, address_from
 
+PR_SET_DUMPABLE = 4
 cells: set = set()
 
 
@@ -90,13 +91,16 @@ link = AgentConnection(address_from(os.environ), on_message)
 
 
 def become(name: str) -> None:
-    """That user, for good. Late, for this Python may be readable by root alone: what is imported
-    later has to be here before.
+    """That user, for good: by name, or by the number in a container, which need not have a name.
+    Late, for this Python may be readable by root alone: what is imported later has to be here
+    before.
     """
+    import fractions  # noqa: F401 - the same for sizes
     import struct  # noqa: F401 - the link's
 
-    user = pwd.getpwnam(name)
-    os.setgroups([]), os.setgid(user.pw_gid), os.setuid(user.pw_uid)
+    uid, gid = (int(name), int(name)) if name.isdigit() else pwd.getpwnam(name)[2:4]
+    os.setgroups([]), os.setgid(gid), os.setuid(uid)
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # as after exec
 
 
 def main() -> None:

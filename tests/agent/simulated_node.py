@@ -18,6 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
+
 from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import (
     KernelEvent,
@@ -118,7 +120,9 @@ class Child:
 
     async def end(self) -> None:
         if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                for inner in psutil.Process(self.pid).children():  # where a command wraps it
+                    inner.kill()
                 self.process.kill()
         await self.process.wait()
         await self._reader
@@ -149,12 +153,26 @@ class FakeServer:
     async def connect(self) -> ServerWelcome:
         if self.writer is not None:
             await self.disconnect()
-        sock = knocking(self.world.config.socket_path(), self.user)
+        sock = self.open_socket()
         self.reader, self.writer = await asyncio.open_unix_connection(sock=sock, limit=1 << 24)
         self.send(ServerHello(server=self.name, pid=os.getpid()))
         welcome = decode(ToServer, await self.reader.readline())
         self._task = asyncio.ensure_future(self._read())
         return welcome
+
+    def open_socket(self) -> socket.socket:
+        return knocking(self.world.config.socket_path(), self.user)
+
+    def kernel_user(self) -> list[str]:
+        return [self.user.pw_name] if self.user else []
+
+    def environment(self, registered: Registered) -> dict[str, str]:
+        """Of a kernel."""
+        return registered.env
+
+    def reported_pid(self, process: asyncio.subprocess.Process) -> int:
+        """Of a kernel, as this server counts processes."""
+        return 1 if self.wrap else process.pid
 
     def send(self, body) -> None:
         self.writer.write(encode(body) + b"\n")
@@ -198,15 +216,18 @@ class FakeServer:
             sys.executable,
             "-m",
             "tests.agent.kernel_process",
-            *([self.user.pw_name] if self.user else []),
+            *self.kernel_user(),
             stdin=-1,
             stdout=-1,
             cwd=ROOT,
-            env=os.environ | registered.env | {"PYTHONPATH": str(ROOT)} | self.environ,
+            env=os.environ
+            | self.environment(registered)
+            | {"PYTHONPATH": str(ROOT)}
+            | self.environ,
             limit=1 << 22,
         )
         child = self.kernels[kernel_id] = Child(process)
-        self.send(KernelLaunched(kernel_id=kernel_id, pid=1 if self.wrap else process.pid))
+        self.send(KernelLaunched(kernel_id=kernel_id, pid=self.reported_pid(process)))
         await child.hear("hello")
         return child
 

@@ -61,11 +61,11 @@ class ProcessNumbers:
 
 def _find(namespace: int, pid: int, start: int) -> int | None:
     """The process with this pid in that namespace."""
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit() or start_of(int(entry.name)) != start:
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or start_of(int(name)) != start:
             continue
-        if _innermost_pid(entry.name) == pid and pid_namespace(entry.name) == namespace:
-            return int(entry.name)
+        if _innermost_pid(name) == pid and pid_namespace(name) == namespace:
+            return int(name)
     return None
 
 
