@@ -141,6 +141,13 @@ HUNG_S: Final = 60.0
     " or none. With --users pods none.",
 )
 @click.option(
+    "--run-commands-of",
+    multiple=True,
+    metavar="ACCOUNT",
+    help="With --run-commands users: also run commands of this system account, whose user id is"
+    " below UID_MIN of /etc/login.defs (may be repeated; never root).",
+)
+@click.option(
     "--ungated-devices",
     type=click.Choice(["share", "none"]),
     default="share",
@@ -173,6 +180,7 @@ def agent(
     user_logs: str,
     users: UserScope,
     run_commands: Literal["own", "users", "off"],
+    run_commands_of: tuple[str, ...],
     ungated_devices: Literal["share", "none"],
     self_test: bool,
     log_level: str,
@@ -215,6 +223,7 @@ def agent(
         labels=tags,
         users=users,
         run_commands=run_commands,
+        command_accounts=run_commands_of,
         ungated_devices=ungated_devices,
         host_memory_mib=_size(host_memory, "--host-memory"),
         host_reserve_mib=_size(host_reserve, "--host-reserve"),

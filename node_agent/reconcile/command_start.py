@@ -16,6 +16,7 @@ from jupyter_gpushare.messages import CommandRequest
 
 from ..state.config import AgentConfig
 from ..system import run_as
+from ..system.accounts import is_system_account
 from ..system.processes import MARKER
 from ..system.run_as import CommandSpec
 from ..system.user_limits import user_limits
@@ -53,8 +54,9 @@ def is_agent_user(user: str) -> bool:
 def command_user(user: str, config: AgentConfig) -> pwd.struct_passwd | None:
     """The user that a command runs as; None: the agent's own. Raises PermissionError.
 
-    An agent of root that serves other users runs no commands of root: a token or an admin of the
-    scheduler may submit for any name, and must not become root on the nodes by that.
+    An agent of root that serves other users runs no commands of root, and those of system accounts
+    only if they are listed: a token or an admin of the scheduler may submit for any name, and must
+    not become root or a service on the nodes by that.
     """
     mode, is_root = config.run_commands, os.geteuid() == 0
     if config.tenancy.no_commands:
@@ -69,7 +71,12 @@ def command_user(user: str, config: AgentConfig) -> pwd.struct_passwd | None:
     if mode == "users" and is_root:
         with contextlib.suppress(KeyError):
             found = pwd.getpwnam(user)
-            if found.pw_uid != 0:
+            if found.pw_uid != 0 and found.pw_name == user:  # some directories ignore case
+                if is_system_account(found) and user not in config.command_accounts:
+                    raise PermissionError(
+                        f"this node runs no commands of system account {user!r}"
+                        f" (agent option --run-commands-of {user})"
+                    )
                 return found
         raise PermissionError(f"this node has no user {user!r}")
     agent_user = pwd.getpwuid(os.geteuid()).pw_name

@@ -50,6 +50,8 @@ class AgentConfig:
     """Which commands (batch work) run here: those of the agent's own user, those of every user as
     that unix user (needs root), or none.
     """
+    command_accounts: tuple[str, ...] = ()
+    """System accounts whose commands run too with `run_commands="users"`."""
 
     @property
     def tenancy(self) -> Tenancy:

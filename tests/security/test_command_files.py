@@ -21,6 +21,7 @@ pytestmark = [as_root, pytest.mark.slow, pytest.mark.timeout(180)]
 
 SECRET = f"secret-{secrets.token_hex(8)}"
 CANNOT_RUN = (126, 127)
+SYSTEM_ACCOUNTS = ("daemon", "www-data", "nobody")
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +152,9 @@ def test_a_command_has_no_rights_of_the_agent(machine: Machine):
     assert {int(text, 16) for text in capabilities} == {0}
 
 
-@pytest.mark.parametrize("user", ["root", "0", "../alice", "no-such-user", "nobody\n"])
+@pytest.mark.parametrize(
+    "user", ["root", "0", "../alice", "no-such-user", "nobody\n", *SYSTEM_ACCOUNTS]
+)
 def test_a_command_runs_as_no_user_but_its_submitter(machine: Machine, user: str):
     """An admin of the scheduler may submit for others, but gets no rights of root on a node."""
     command = {"argv": ["id", "-u"]}
