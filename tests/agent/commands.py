@@ -39,7 +39,7 @@ async def finished(world: World, lease: LeaseBody) -> tuple[LeaseReleased, str]:
         found = [one for one in world.scheduler.heard if isinstance(one, LeaseReleased)]
         return next((one for one in found if one.lease == lease.id), None)
 
-    body = await world.until(released, f"the end of {lease.id}", timeout=30)
+    body = await world.until(released, f"the end of {lease.id}", timeout=60)
     return body, world.scheduler.output(lease.id)
 
 

@@ -84,7 +84,7 @@ def run_cell(code: str, scope: dict) -> None:
 def ask(action: str) -> None:
     with link.open_request() as (n, answers):
         link.send({"type": "ask", "n": n, "action": action, "body": {}})
-        say({"reply": answers.get(timeout=30)})
+        say({"reply": answers.get(timeout=60)})
 
 
 link = AgentConnection(address_from(os.environ), on_message)

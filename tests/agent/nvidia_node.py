@@ -1,8 +1,8 @@
 """A node whose agent uses the real code for NVML and the CUDA driver on a fake GPU machine; kernels
 use ctypes.
 
-The dynamic loader reads its search path when a process starts. The fake libraries are therefore
-loaded by their full path first; later lookups by name find these.
+The dynamic loader reads its search path when a process starts, and finds a loaded library of any
+driver version by its name. The fake libraries are therefore loaded by their full paths.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
+import pynvml
 import pytest
 
 from node_agent.app import Agent
@@ -51,8 +52,12 @@ class GpuNode(World):
     async def __aenter__(self) -> GpuNode:
         for name, value in self.machine.environment().items():
             self._patch.setenv(name, value)
-        for library in ("libcuda.so.1", "libnvidia-ml.so.1"):
-            ctypes.CDLL(str(self.machine.libraries / library), ctypes.RTLD_GLOBAL)
+        libraries = self.machine.libraries
+        self._patch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(libraries / "libnvidia-ml.so.1")))
+        self._patch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+        self._patch.setattr(
+            "node_agent.devices.nvidia.cuda.LIBRARY", str(libraries / "libcuda.so.1")
+        )
         self._patch.setattr(
             "node_agent.reconcile.memory_mover.read_host",
             lambda _: HostReading(2048 * 1024, 2048 * 1024),

@@ -86,7 +86,7 @@ class Child:
             self._new.set()
         self._new.set()
 
-    async def hear(self, key: str, since: int = 0, timeout: float = 10):
+    async def hear(self, key: str, since: int = 0, timeout: float = 60):
         """The first thing with this key after the first `since` ones."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
@@ -110,7 +110,7 @@ class Child:
         self.process.stdin.write(json.dumps(command).encode() + b"\n")
         return len(self.said)
 
-    async def run(self, code: str, timeout: float = 20):
+    async def run(self, code: str, timeout: float = 60):
         return await self.hear("done", self.start(code), timeout)
 
     async def ask(self, action: str):
@@ -207,7 +207,7 @@ class FakeServer:
         self.send(
             RegisterKernel(n=self._n, kernel_id=kernel_id, name=name, request=request, **more)
         )
-        return await asyncio.wait_for(reply, 5)
+        return await asyncio.wait_for(reply, 60)
 
     async def launch(self, kernel_id: str, *, wants_gpu: bool = True, **more) -> Child:
         registered = await self.register(kernel_id, wants_gpu=wants_gpu, **more)
@@ -306,7 +306,7 @@ class World:
     def record(self, kernel_id: str):
         return self.agent.node.kernels[kernel_id]
 
-    async def until(self, done, what: str = "", timeout: float = 10):
+    async def until(self, done, what: str = "", timeout: float = 60):
         """Wait for a fact; says what was the case when it never came."""
         try:
             async with asyncio.timeout(timeout):
@@ -334,7 +334,7 @@ def play(story) -> None:
 
     async def bounded() -> None:
         task = asyncio.ensure_future(story)
-        done, _ = await asyncio.wait({task}, timeout=40)
+        done, _ = await asyncio.wait({task}, timeout=200)
         if not done:
             for one in asyncio.all_tasks():
                 one.print_stack()

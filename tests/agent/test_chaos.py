@@ -45,7 +45,7 @@ async def live(world: World, name: str, seed: int, stop: asyncio.Event) -> int:
                 share=SHARE,
                 busy=dice.choice([0, 0, 0.05, 0.3]),
             )
-        done = await child.run(code, timeout=40)
+        done = await child.run(code, timeout=60)
         assert "error" not in done, (name, done)
         cells += 1
         await asyncio.sleep(dice.choice([0, 0.05, 0.4]))

@@ -32,7 +32,7 @@ def test_planned_together_live_apart_and_burst():
     async def story():
         async with World() as world:
             await two_bursting(world)
-            assert "burst" in world.scheduler.kinds("a")
+            await world.until(lambda: "burst" in world.scheduler.kinds("a"), "the event")
             assert world.used() == {0: 70 * GIB, 1: 70 * GIB}
 
     play(story())

@@ -142,7 +142,7 @@ def test_the_host_memory_budget_is_kept():
     async def story():
         async with World(gpus=1, notice_ms=200, host_memory_mib=60 * GIB) as world:
             await pressed(world, "none")
-            assert "killed" in world.scheduler.kinds("a")
+            await world.until(lambda: "killed" in world.scheduler.kinds("a"), "the event")
             assert "host memory" in next(
                 message for _, kind, message in world.scheduler.events if kind == "killed"
             )

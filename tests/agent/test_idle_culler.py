@@ -201,7 +201,7 @@ def test_a_server_that_does_not_end_it_does_not_keep_it_either():
     async def story():
         async with World(notice_ms=100, grace_ms=300) as world:
             a = await working(world, end=300)
-            await asyncio.wait_for(a.process.wait(), 20)
+            await asyncio.wait_for(a.process.wait(), 60)
             await world.until(lambda: "a" not in world.agent.node.kernels, "forgotten")
 
     play(story())

@@ -202,7 +202,7 @@ def test_the_scheduler_learns_whose_kernel_it_is(people: People):
                     body.gone == ["a"] for body in heard if isinstance(body, KernelsChanged)
                 ),
                 "and that it is gone",
-                timeout=20,
+                timeout=60,
             )
 
     play(story())

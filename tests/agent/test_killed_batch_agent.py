@@ -118,8 +118,8 @@ class Life:
             world.scheduler.leases.pop(lease.id, None)
             world.scheduler._tell(world.scheduler.plan())
         else:
-            await world.until(self.released.exists, "it has ended", timeout=20)
-        await world.until(lambda: not world.agent.node.kernels, "nothing is left", timeout=20)
+            await world.until(self.released.exists, "it has ended", timeout=60)
+        await world.until(lambda: not world.agent.node.kernels, "nothing is left", timeout=60)
         sys.settrace(None)
         await world.agent.stop()
 

@@ -61,11 +61,11 @@ def test_kernels_in_containers_are_attributed_saved_restored_and_ended(in_contai
             )
             assert world.agent.node.foreign == {0: 0}
             b = await world.kernel("b", request=39 * GIB)
-            assert "error" not in await b.run(FILL.format(gib=30), timeout=30)
+            assert "error" not in await b.run(FILL.format(gib=30), timeout=60)
             assert world.machine.state(main.pid) == "checkpointed"
             world.scheduler.end("b")
             await b.end()
-            assert (await a.run("result = gpu.read(p, 6).decode()", timeout=30))[
+            assert (await a.run("result = gpu.read(p, 6).decode()", timeout=60))[
                 "result"
             ] == "tensor"
             await a.end()

@@ -96,7 +96,7 @@ def test_two_busy_notebooks_take_turns_seldom_and_know_of_each_other(monkeypatch
             assert "your notebook a.ipynb needs its share" in notices("b")[0]
             await world.until(lambda: world.record("a").residence.until, "a is resident")
             begun = world.agent.node.clock()
-            await world.until(lambda: notices("a"), "a has to make room later", timeout=15)
+            await world.until(lambda: notices("a"), "a has to make room later", timeout=60)
             assert world.agent.node.clock() - begun > 2_500, "but not at once"
             assert "your notebook b.ipynb needs its share" in notices("a")[0]
             await world.until(lambda: world.record("b").residence.until, "b is resident")

@@ -22,7 +22,7 @@ def test_a_lost_state_restarts_the_kernel_with_an_event():
             world.machine.fault("cuCheckpointProcessRestore", Faults.FAIL, 304, times=-1)
             a.start(READ)
             await world.until(lambda: world.server.relaunches, "relaunched", 20)
-            assert {"lost", "killed"} <= set(world.server.kinds("a"))
+            await world.until(lambda: {"lost", "killed"} <= set(world.server.kinds("a")), "events")
             await world.until(
                 lambda: world.devices._checkpoints.saved() == {},
                 "the record of the old process is removed",
@@ -43,7 +43,7 @@ def test_a_kernel_that_cannot_be_saved_gets_a_notice_and_is_killed_last():
                 "cuCheckpointProcessCheckpoint", Faults.FAIL, 801, times=-1, pid=a.pid
             )
             b = await world.kernel("b", request=39 * GIB)
-            assert "error" not in await b.run(FILL.format(gib=30, name="b"), timeout=30)
+            assert "error" not in await b.run(FILL.format(gib=30, name="b"), timeout=60)
             kinds = world.server.kinds("a")
             assert kinds.index("notice") < kinds.index("killed")
 
@@ -70,13 +70,13 @@ def test_a_kernel_on_a_mig_instance_is_not_saved_and_its_notice_says_so():
                 world.scheduler.grant(name, gpu=0, request=share, limit=40 * GIB)
                 kernels[name] = await world.server.launch(name)
                 await world.attached(name)
-                assert "error" not in await kernels[name].run(on_it.format(uuid=uuid), timeout=30)
+                assert "error" not in await kernels[name].run(on_it.format(uuid=uuid), timeout=60)
                 if name == "a":
                     assert "error" not in await kernels[name].run(FILL.format(gib=30, name="a"))
                     assert "instances" in str(await kernels["a"].ask("suspend")), (
                         "the owner's request is refused with the reason"
                     )
-            assert "error" not in await kernels["b"].run(FILL.format(gib=10, name="b"), timeout=30)
+            assert "error" not in await kernels["b"].run(FILL.format(gib=10, name="b"), timeout=60)
             events = [(kind, text) for name, kind, text in world.server.events if name == "a"]
             kinds = [kind for kind, _ in events]
             assert kinds.index("notice") < kinds.index("killed")
@@ -102,7 +102,7 @@ def test_a_checkpoint_worker_that_hangs_or_dies_only_costs_time():
             pid = world.devices.checkpoint_client.worker_pid()
             if pid is not None:
                 os.kill(pid, signal.SIGKILL)
-            assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
+            assert (await a.run(READ, timeout=60))["result"] == "tensor of a"
 
     play(story())
 
@@ -131,7 +131,7 @@ def test_a_cell_that_waits_for_a_hanging_copy_shows_size_duration_and_deadline(m
                 "the duration is named",
             )
             b = await coming
-            assert "error" not in await b.run(FILL.format(gib=30, name="b"), timeout=30)
+            assert "error" not in await b.run(FILL.format(gib=30, name="b"), timeout=60)
             assert world.state(a) == "checkpointed", "it was tried again"
 
     play(story())
@@ -166,7 +166,7 @@ def test_a_blocked_interpreter_gets_its_gpu_memory_back(monkeypatch):
             await a.ask("suspend")
             assert world.state(a) == "checkpointed"
             await world.until(lambda: world.state(a) == "running", "restored", 30)
-            assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
+            assert (await a.run(READ, timeout=60))["result"] == "tensor of a"
             assert "was blocked" in world.record("a").memory.no_suspend_reason
 
     play(story())

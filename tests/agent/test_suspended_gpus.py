@@ -19,14 +19,16 @@ def test_a_bursting_kernel_is_saved_for_the_owner_and_restored_at_its_next_cell(
         async with GpuNode() as world:
             a = await burst(world)
             b = await world.kernel("b", request=39 * GIB)
-            assert "error" not in await b.run(FILL.format(gib=30, name="b"), timeout=30)
+            assert "error" not in await b.run(FILL.format(gib=30, name="b"), timeout=60)
             assert world.state(a) == "checkpointed"
             assert world.record("a").memory.usage.image == (60 * GIB + 256,)
             world.scheduler.end("b")
             await b.end()
-            assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
+            assert (await a.run(READ, timeout=60))["result"] == "tensor of a"
             assert world.state(a) == "running"
-            assert {"suspended", "resumed"} <= set(world.server.kinds("a"))
+            await world.until(
+                lambda: {"suspended", "resumed"} <= set(world.server.kinds("a")), "both events"
+            )
 
     play(story())
 
@@ -46,7 +48,7 @@ def test_a_saved_kernel_survives_a_restart_of_the_agent():
                 "found again",
             )
             assert world.record("a").memory.usage.image == (60 * GIB + 256,)
-            assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
+            assert (await a.run(READ, timeout=60))["result"] == "tensor of a"
 
     play(story())
 
@@ -102,7 +104,7 @@ def test_a_restarted_agent_unlocks_a_kernel():
             (world.state_dir / "parked.json").unlink(missing_ok=True)
             await world.start_agent()
             await world.until(lambda: world.state(a) == "running", "unlocked")
-            assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
+            assert (await a.run(READ, timeout=60))["result"] == "tensor of a"
 
     play(story())
 
@@ -125,11 +127,11 @@ def test_a_saved_kernel_moves_to_its_newly_assigned_gpu():
                 world.record("b").assignment.current_gpus,
             ) == ((0,), (1,))
             c = await world.kernel("c", gpu=1, request=79 * GIB)
-            assert "error" not in await c.run(FILL.format(gib=78, name="c"), timeout=30)
+            assert "error" not in await c.run(FILL.format(gib=78, name="c"), timeout=60)
             assert world.used()[1] == 78 * GIB + 256
-            assert (await b.run(READ, timeout=30))["result"] == "tensor of b"
+            assert (await b.run(READ, timeout=60))["result"] == "tensor of b"
             assert (await b.run("result = gpu.uuid()"))["result"] == world.machine.uuids[0]
-            assert "moved" in world.server.kinds("b")
+            await world.until(lambda: "moved" in world.server.kinds("b"), "the event")
             assert (await a.run(READ))["result"] == "tensor of a"
 
     play(story())
@@ -145,7 +147,7 @@ def test_memory_is_granted_only_after_the_driver_has_freed_it():
             await burst(world)
             b = await world.kernel("b", request=39 * GIB)
             world.machine.set("lag_ms", 700)
-            done = await b.run(FILL.format(gib=30, name="b"), timeout=30)
+            done = await b.run(FILL.format(gib=30, name="b"), timeout=60)
             assert "error" not in done, done
 
     play(story())
@@ -172,7 +174,7 @@ def test_a_worker_in_another_session_is_saved_with_its_kernel():
             await a.ask("suspend")
             assert [world.state(a), world.machine.state(worker)] == ["checkpointed", "checkpointed"]
             assert world.used() == {0: 0}
-            assert (await a.run("result = tell('read', q, 5)", timeout=30))["result"] == "batch"
+            assert (await a.run("result = tell('read', q, 5)", timeout=60))["result"] == "batch"
 
     play(story())
 

@@ -47,7 +47,7 @@ def after_an_hour(folder: Path, story: Callable[[Call, RunningServer], Awaitable
                     borrowed_mib_ms=0,
                 )
                 await link.send(m.UsageReport(since_ms=0, rows=[row]))
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while (
                         not (await running.admin.usage()).usage
                         or (await running.admin.workload("job")).reason is None
@@ -175,7 +175,7 @@ def test_null_is_unlimited_only_where_it_is_a_bound(tmp_path: Path) -> None:
         await running.of("bob").submit(
             m.WorkloadRequest(id="m", pods=[m.PodRequest(gpu_memory="80GiB")])
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not [
                 row for row in (await running.admin.waiting()).waiting if row.workload == "m"
             ]:

@@ -43,7 +43,7 @@ def test_commands_run(line: str) -> None:
     """What a reader copies from a page works in the root of the repository."""
     command = [sys.executable, "-m", "jupyter_gpushare.cli", *shlex.split(line)]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
 

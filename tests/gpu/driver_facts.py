@@ -123,7 +123,7 @@ def _open_environment(folder: Path) -> worker_client.WorkerEnvironment:
         )
     for python in (sys.executable, "/usr/bin/python3"):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            subprocess.run([python, "-c", ""], user=NOBODY, check=True, timeout=20)
+            subprocess.run([python, "-c", ""], user=NOBODY, check=True, timeout=60)
             return worker_client.WorkerEnvironment(python, folder, NOBODY)
     return worker_client.WorkerEnvironment(sys.executable, folder, NOBODY)
 
@@ -262,7 +262,7 @@ def late_gpu(_: Sizes) -> Iterator[Row]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=50,
+            timeout=60,
         )
         for line in done.stdout.splitlines() or done.stderr.splitlines()[-1:]:
             yield {"by": name, "said": line}

@@ -64,7 +64,7 @@ class Notebook:
         """Its id."""
         message = self.client.session.msg("create_subshell_request", {})
         self.client.control_channel.send(message)
-        return self.client.get_control_msg(timeout=20)["content"]["subshell_id"]
+        return self.client.get_control_msg(timeout=60)["content"]["subshell_id"]
 
     def _next_output(self, msg_id: str, timeout: float) -> dict:
         while not self._outputs[msg_id]:
@@ -78,7 +78,7 @@ class Notebook:
             self._replies[message["parent_header"].get("msg_id")] = message
         return self._replies.pop(msg_id)
 
-    def collect(self, msg_id: str, timeout: float = 20) -> Result:
+    def collect(self, msg_id: str, timeout: float = 60) -> Result:
         """The end of a cell, and what it has shown since the last look."""
         outputs = []
         while True:
@@ -92,7 +92,7 @@ class Notebook:
     def run(self, code: str) -> Result:
         return self.collect(self.submit(code))
 
-    def until_shown(self, msg_id: str, words: str, timeout: float = 20) -> None:
+    def until_shown(self, msg_id: str, words: str, timeout: float = 60) -> None:
         """Wait until this cell shows these words."""
         while words not in _text(self._next_output(msg_id, timeout)):
             pass
@@ -129,7 +129,7 @@ def notebook(agent, tmp_path):
         client = manager.client()
         client.start_channels()
         started.append((manager, client))
-        client.wait_for_ready(timeout=30)
+        client.wait_for_ready(timeout=60)
         return Notebook(manager, client)
 
     yield start

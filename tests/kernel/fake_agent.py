@@ -59,7 +59,7 @@ class FakeAgent:
             {"type": "kernel", "kernel": self.kernel, "cap_mib": cap_mib, "devices": list(devices)}
         )
 
-    def receive(self, kind: str, timeout: float = 20) -> dict:
+    def receive(self, kind: str, timeout: float = 60) -> dict:
         """The next message of this kind; others before it are skipped."""
         while True:
             message = self.received.get(timeout=timeout)

@@ -39,9 +39,9 @@ class Page:
                 and message["parent_header"].get("msg_id") == msg_id
             )
         )
-        self.nb.client.get_shell_msg(timeout=20)
+        self.nb.client.get_shell_msg(timeout=60)
 
-    def listen_until(self, seen, timeout: float = 20) -> None:
+    def listen_until(self, seen, timeout: float = 60) -> None:
         while not seen(message := self.nb.client.get_iopub_msg(timeout=timeout)):
             self._take(message)
         self._take(message)
@@ -106,7 +106,7 @@ class Page:
                 and m["content"].get("execution_state") == "idle"
             )
         )
-        self.nb.client.get_shell_msg(timeout=20)
+        self.nb.client.get_shell_msg(timeout=60)
         return before == self.states
 
 
@@ -160,7 +160,7 @@ def test_a_button_does_not_wait_at_the_gate(agent, page):
 
 def test_a_slow_reply_delays_no_cell(agent, page):
     answers = queue.Queue()
-    agent.answers["request"] = lambda _: answers.get(timeout=20)
+    agent.answers["request"] = lambda _: answers.get(timeout=60)
     page.click("Request")
     while page.enabled():  # until the reply, all buttons are disabled
         page.listen_until(lambda _: True)

@@ -95,7 +95,7 @@ class ProxiedKernel:
         client.load_connection_file()
         client.start_channels()
         self.clients.append(client)
-        client.wait_for_ready(timeout=40)
+        client.wait_for_ready(timeout=60)
         return Notebook(None, client)
 
     def stop(self) -> None:

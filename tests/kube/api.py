@@ -42,7 +42,7 @@ class Api:
         if certificate is not None:
             context.load_cert_chain(*map(str, certificate))
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(base_url=server, verify=context, headers=headers, timeout=30)
+        self._http = httpx.Client(base_url=server, verify=context, headers=headers, timeout=60)
         self._resources: dict[tuple[str, str], Object] = {}
 
     def close(self) -> None:

@@ -83,7 +83,7 @@ class FakeAgent:
             )
 
     async def until_taken(
-        self, link: AgentLink, client: SchedulerClient, *, timeout_s: float = 30.0
+        self, link: AgentLink, client: SchedulerClient, *, timeout_s: float = 60.0
     ) -> None:
         """Everything that was used is on the scheduler's disk."""
         async with asyncio.timeout(timeout_s):
@@ -92,7 +92,7 @@ class FakeAgent:
                 await client.usage()  # who asks makes it write: no need to wait for a tick
                 await asyncio.sleep(0.01)
 
-    async def until(self, seen: object, *, timeout_s: float = 20.0) -> None:
+    async def until(self, seen: object, *, timeout_s: float = 60.0) -> None:
         """Waits until this is so."""
         async with asyncio.timeout(timeout_s), self.changed:
             await self.changed.wait_for(seen)  # type: ignore[arg-type]

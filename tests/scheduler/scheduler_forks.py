@@ -21,7 +21,7 @@ from typing import Any
 
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 @dataclass

@@ -24,7 +24,7 @@ from tests.tcp_delay import delays_small_packets
 
 pytestmark = pytest.mark.usefixtures("on_both")
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 Story = Callable[[RunningServer, SchedulerClient], Awaitable[None]]
 
 

@@ -82,7 +82,7 @@ def test_a_full_disk_refuses_what_is_new_and_loses_nothing(fork_server: ForkServ
             assert await ids(client) == set(known)
             assert {lease.workload for lease in agent.told.values()} <= set(known)  # told, so kept
             make_room(child)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while (await readiness(client))[0] != 200:
                     await asyncio.sleep(0.05)
             known.append((await client.submit(asking(5000))).id)

@@ -122,7 +122,7 @@ class Lives:
         await asyncio.wait({walking, dying}, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         has_walked = walking.done() and walking.exception() is None
         if has_walked:  # what the scheduler does when its agent has left comes after it
-            await asyncio.wait({dying}, timeout=10)
+            await asyncio.wait({dying}, timeout=60)
             has_walked = not dying.done()
         for task in (walking, listeners):
             task.cancel()

@@ -144,7 +144,7 @@ def say(
     url = f"ws{server.url[4:]}/api/v1/{socket_path}"
     wire = websocket.create_connection(
         url,
-        timeout=20,
+        timeout=60,
         header={"Authorization": f"Bearer {server.admin_token}"},
         suppress_origin=True,
     )

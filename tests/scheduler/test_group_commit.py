@@ -23,7 +23,7 @@ from jupyter_gpushare.scheduler.store.store import Store
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.running_server import asking, open_server
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class SlowDisk:

@@ -240,7 +240,7 @@ async def server_with_hub(
 
 
 async def until(question) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not question():
             await asyncio.sleep(0.02)
 

@@ -101,7 +101,7 @@ def after_a_day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                 await link.send(
                     m.WorkloadRequeued(workload="nobody")
                 )  # answered in order: what was said before is taken now
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while not value(
                         found := await scraped(running), "gpushare_resume_seconds_count"
                     ):

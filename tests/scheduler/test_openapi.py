@@ -68,7 +68,7 @@ def something_to_find(server: ServerThread) -> None:
         body = {"id": id_, "project": "vision", "pods": [{"gpu": 0.1}]}
         assert (
             requests.post(
-                f"{server.url}/api/v1/workloads", json=body, headers=headers, timeout=30
+                f"{server.url}/api/v1/workloads", json=body, headers=headers, timeout=60
             ).status_code
             == 200
         )
@@ -81,7 +81,7 @@ def test_every_answer_is_promised(server: ServerThread, case: schemathesis.Case)
         base_url=server.url,
         headers={"Authorization": f"Bearer {server.admin_token}"},
         checks=CHECKS,
-        timeout=30,
+        timeout=60,
     )
 
 

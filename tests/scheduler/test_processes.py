@@ -254,7 +254,7 @@ def spoken(url: str, ca: str, token: str, *more: str) -> Iterator[str]:
         for header in (f"Bearer {token}", f"Basic {token}", f"Bearer x{token}", ""):
             request = urllib.request.Request(url + path, headers={"Authorization": header})
             try:
-                with urllib.request.urlopen(request, timeout=20, context=trust) as answer:
+                with urllib.request.urlopen(request, timeout=60, context=trust) as answer:
                     yield f"{answer.headers}{answer.read().decode()}"
             except urllib.error.HTTPError as error:
                 yield f"{error.headers}{error.read().decode()}"
@@ -264,6 +264,6 @@ def spoken(url: str, ca: str, token: str, *more: str) -> Iterator[str]:
         )
         with (
             contextlib.suppress(urllib.error.HTTPError),
-            urllib.request.urlopen(request, timeout=20, context=trust) as answer,
+            urllib.request.urlopen(request, timeout=60, context=trust) as answer,
         ):
             yield answer.read().decode()

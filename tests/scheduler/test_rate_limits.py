@@ -182,7 +182,7 @@ def test_a_caller_has_so_many_links_and_may_close_some(tmp_path: Path):
                     frames = running.of("alice").changes()
                     assert isinstance(await anext(frames), m.SchedulerState)
                     await frames.aclose()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while (await running.admin.status()).agents:
                         await asyncio.sleep(0.02)
 

@@ -24,7 +24,7 @@ from tests.scheduler.agents import FakeAgent
 from tests.scheduler.running_server import POLICY, asking, open_server
 
 
-async def until(what, *, timeout_s: float = 20.0):
+async def until(what, *, timeout_s: float = 60.0):
     """Asks until the answer is yes; gives that answer."""
     async with asyncio.timeout(timeout_s):
         while not (answer := await what()):
@@ -83,7 +83,7 @@ def test_a_changed_policy_comes_into_force_whole_or_not_at_all(tmp_path: Path):
     async def story():
         async with open_server(tmp_path, policy_file=file) as running:
             alice = running.of("alice")
-            async with asyncio.timeout(20), aclosing(alice.changes()) as frames:
+            async with asyncio.timeout(60), aclosing(alice.changes()) as frames:
                 await anext(frames)
                 write(POLICY + "colour: blue\n")
                 while not (frame := await anext(frames)).status.policy_problems:
@@ -184,7 +184,7 @@ def test_a_second_agent_for_a_node_ends_the_first_ones_link(tmp_path: Path):
     async def story():
         async with open_server(tmp_path) as running:
             first, second = FakeAgent(), FakeAgent()
-            async with asyncio.timeout(20), running.admin.agent_link() as link:
+            async with asyncio.timeout(60), running.admin.agent_link() as link:
                 await link.send(m.AgentHello(version="1", node=first.node))
                 assert isinstance(await anext(aiter(link)), m.Plan)
                 async with second.linked(running.admin):

@@ -101,7 +101,7 @@ def test_another_user_is_another_person():
         async with on_socket(folder) as listeners:
             say = [sys.executable, "-c", SAY, listeners.url, OTHER]
             done = await asyncio.to_thread(
-                subprocess.run, say, capture_output=True, text=True, timeout=50
+                subprocess.run, say, capture_output=True, text=True, timeout=60
             )
             assert "user='nobody', scope='person', admin=False" in done.stdout, done
             assert "groups=['nogroup']" in done.stdout

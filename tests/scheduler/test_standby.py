@@ -33,7 +33,7 @@ from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.running_server import open_server
 from tests.scheduler.scheduler_forks import Child, ForkServer
 
-TIMEOUT_S = 40
+TIMEOUT_S = 90
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ async def take(
     hub: EventStream, identity: Identity, since: int | None, count: int
 ) -> list[m.SchedulerFrame]:
     frames = []
-    async with asyncio.timeout(10), aclosing(hub.subscribe(identity, since)) as stream:
+    async with asyncio.timeout(60), aclosing(hub.subscribe(identity, since)) as stream:
         while len(frames) < count:
             frames.append(m.decode(m.SchedulerFrame, await anext(stream)))
     return frames
@@ -199,7 +199,7 @@ def test_whatever_breaks_nothing_is_missed(changes, breaks, remembered):
         seen: list[str] = []
         client = SchedulerClient(FlakyTransport(village.hub, list(breaks)))
         happening = iter(enumerate(changes))
-        async with asyncio.timeout(20), aclosing(client.changes()) as frames:
+        async with asyncio.timeout(60), aclosing(client.changes()) as frames:
             while seen != village.happened or (step := next(happening, None)) is not None:
                 if seen == village.happened:
                     village.happen(f"c{step[0]}", shares_revision=step[1] and step[0] > 0)
@@ -225,7 +225,7 @@ def test_over_http_a_broken_link_is_made_anew_and_goes_on_where_it_broke(tmp_pat
     async def story():
         async with open_server(tmp_path) as running, FakeAgent().linked(running.admin):
             alice = running.of("alice")
-            async with asyncio.timeout(20), aclosing(alice.changes()) as frames:
+            async with asyncio.timeout(60), aclosing(alice.changes()) as frames:
                 assert isinstance(await anext(frames), m.SchedulerState)
                 assert alice.reachable
                 running.server.events.close()  # every listener is sent away
@@ -244,7 +244,7 @@ def test_over_http_one_hears_of_a_grant(tmp_path: Path):
         async with open_server(tmp_path) as running, FakeAgent().linked(running.admin):
             alice, bob = running.of("alice"), running.of("bob")
             async with (
-                asyncio.timeout(20),
+                asyncio.timeout(60),
                 aclosing(alice.changes()) as hers,
                 aclosing(bob.changes()) as his,
             ):
@@ -290,7 +290,7 @@ def test_over_http_who_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pyt
                 )
                 assert b" 101 " in await loop.sock_recv(sleeper, 100)
                 event = m.Event(time=m.stamp(0), kind="granted", message="x" * 500_000)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while not running.server.events.listeners:
                         await asyncio.sleep(0.01)
                     for _ in range(20):

@@ -114,7 +114,7 @@ class Setup:
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait for background tasks."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.01)
 

@@ -17,7 +17,7 @@ import websocket
 TOKEN = "story"
 
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class RestError(Exception):

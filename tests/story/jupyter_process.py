@@ -239,7 +239,7 @@ class Server(Rest):
             for path in sorted(self.folder.glob("*.log"))
         )
 
-    def nothing_is_left(self, *, within: float = 12.0) -> None:
+    def nothing_is_left(self, *, within: float = 60.0) -> None:
         """No allocation, no GPU memory in use, no kernel process."""
         eventually(lambda: self.allocated() == 0, "no allocation", within)
         eventually(

@@ -20,7 +20,7 @@ GIB = 1 << 30
 def metrics(server: Server) -> dict[str, float]:
     """Series and their values."""
     with urllib.request.urlopen(
-        f"http://127.0.0.1:{server.scheduler_port}/metrics", timeout=20
+        f"http://127.0.0.1:{server.scheduler_port}/metrics", timeout=60
     ) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     found = {}

@@ -199,7 +199,7 @@ def test_a_cell_starts_by_a_current_reading_of_the_gpu(fake_gpu_server, tmp_path
     busy = a.submit(GROW.format(size=6 * GIB, flag=str(grown)))
     eventually(grown.exists, "it has allocated the memory")
     assert write(b, 3, "of-b"), "no out-of-memory error within its share"
-    assert "notice" in a.kinds()
+    eventually(lambda: "notice" in a.kinds(), "the event")
     grown.unlink()
     assert a.collect(busy).ok
 
@@ -208,9 +208,9 @@ def test_while_the_driver_hangs_no_cell_starts_on_memory_that_a_neighbour_may_us
     server = fake_gpu_server(gpus=1)
     eventually(lambda: "suspend" in server.status()["tiers"], "the self-test is done")
     a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
-    a.ok(GPU + "g.alloc(1 << 30)")
     b.ok("1")
-    eventually(lambda: a.view["memory_mib"]["used"], "it is measured")
+    a.ok(GPU + "g.alloc(1 << 30)")
+    eventually(lambda: a.view["memory_mib"]["used"], "it is measured after b has run")
     fault = server.machine.fault("nvmlDeviceGetMemoryInfo_v2", Faults.HANG, times=-1)
     eventually(lambda: server.machine.hits(fault), "the driver hangs")
     a.ok("p = g.alloc(6 << 30)")

@@ -72,7 +72,7 @@ def test_a_kernel_that_cannot_be_suspended_is_restarted(start_server):
     assert victim.run("b").ename == "NameError"
     victim.ok("from jupyter_gpushare import simgpu\nb = simgpu.alloc('10GiB')", 60)
     eventually(lambda: victim.view["generation"] > generations[victim], "a new generation")
-    assert "reattached" in victim.kinds()
+    eventually(lambda: "reattached" in victim.kinds(), "the event")
     assert not any(n.saw(state) for n in (a, b, c) for state in ("restarting", "dead"))
     for n in (a, b, c):
         n.shut_down()

@@ -162,7 +162,7 @@ def test_driver_550_a_burst_gets_a_notice_and_a_lower_cap_and_is_restarted(share
     )
     assert "killed" not in a.kinds()
     assert b.collect(waiting, 60).ok
-    assert "killed" in a.kinds()
+    eventually(lambda: "killed" in a.kinds(), "the event")
     a.until("attached")
     a.connect()
     output = a.run("print('x' in globals())", 60)

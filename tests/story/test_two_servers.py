@@ -69,7 +69,7 @@ def test_frames_for_a_page_are_not_delayed(two: tuple[Server, Server]) -> None:
     """
     for server in two:
         page = websocket.create_connection(
-            f"ws://127.0.0.1:{server.port}/gpushare/api/stream?token={server.token}", timeout=30
+            f"ws://127.0.0.1:{server.port}/gpushare/api/stream?token={server.token}", timeout=60
         )
         try:
             assert json.loads(page.recv())["type"] == "state"

@@ -132,7 +132,7 @@ def url_of(process: subprocess.Popen[bytes], log: Path) -> str:
         found = URL.search(log.read_text())
         if found is not None:
             try:
-                urlopen(found[0], timeout=5).close()
+                urlopen(found[0], timeout=60).close()
                 return found[0]
             except OSError:
                 pass
