@@ -24,6 +24,7 @@ from .server_link import ServerLink
 from .visible_gpus import VISIBLE
 
 FAILED: Final = 1
+GONE_S: Final = 30.0
 
 
 def main() -> int:
@@ -53,6 +54,7 @@ def _proxy(options: argparse.Namespace) -> KernelProxy:
         launched_with=os.environ.get(VISIBLE),
         wants_gpu=os.environ.get("GPUSHARE_WANTS_GPU") == "1",
         agent_wait_s=agent_wait_s(os.environ),
+        gone_after_s=options.gone_after,
     )
 
 
@@ -61,6 +63,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--front", type=Path, required=True, help="connection file of the clients")
     parser.add_argument("--back", type=Path, required=True, help="connection file of the kernel")
     parser.add_argument("--fd", type=int, required=True, help="socket of the provisioner")
+    parser.add_argument(
+        "--gone-after", type=float, default=GONE_S, help="seconds after the end of the kernel"
+    )
     return parser.parse_args()
 
 

@@ -41,8 +41,12 @@ class KernelProxy:
         launched_with: str | None,
         wants_gpu: bool,
         agent_wait_s: float,
+        gone_after_s: float,
     ) -> None:
-        """`launched_with`: `CUDA_VISIBLE_DEVICES` of the kernel; None: it sees all GPUs."""
+        """`launched_with`: `CUDA_VISIBLE_DEVICES` of the kernel; None: it sees all GPUs.
+        `gone_after_s`: how long the proxy waits for the provisioner after the end of the kernel:
+        Jupyter calls no hook when it gives up restarting a kernel.
+        """
         self._channels, self._signer, self._link, self._server = channels, signer, link, server
         output = ProxiedCellOutput(channels, signer)
         self._gate = ProxiedCellGate(
@@ -55,6 +59,7 @@ class KernelProxy:
             agent_wait_s=agent_wait_s,
         )
         self._kernel_pid: int | None = None
+        self._gone_after_s, self._gone_at = gone_after_s, math.inf
         self._stopping = False
         self._next_tick = 0.0
         self._poller = zmq.Poller()
@@ -78,14 +83,17 @@ class KernelProxy:
         if time.monotonic() >= self._next_tick:
             self._gate.tick()
             self._next_tick = time.monotonic() + self._gate.next_tick_s()
+        if time.monotonic() >= self._gone_at + self._gone_after_s:
+            self._stopping = True
 
     def _timeout_ms(self) -> int | None:
         # a cell may have begun to wait since the last tick
         tick_s = self._gate.next_tick_s()
         self._next_tick = min(self._next_tick, time.monotonic() + tick_s)
-        if self._next_tick == math.inf:
+        until = min(self._next_tick, self._gone_at + self._gone_after_s)
+        if until == math.inf:
             return None
-        return max(0, math.ceil((self._next_tick - time.monotonic()) * 1000))
+        return max(0, math.ceil((until - time.monotonic()) * 1000))
 
     # ---- what is ready
 
@@ -161,15 +169,32 @@ class KernelProxy:
             if command["do"] == "interrupt":
                 self._server.send({"answer": "interrupt", "held": self._gate.interrupt()})
             elif command["do"] == "kernel":
-                self._kernel_pid = command["pid"]
+                self._follow_kernel(command["pid"])
             elif command["do"] == "relaunched":
-                self._kernel_pid = command["pid"]
+                self._follow_kernel(command["pid"])
                 self._channels.reconnect()
                 self._gate.relaunched(command["visible"])
             elif command["do"] == "stop":
                 self._stopping = True
         if not self._server.is_open:
             self._end_orphan()
+
+    def _follow_kernel(self, pid: int) -> None:
+        self._kernel_pid, self._gone_at = pid, math.inf
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            self._gone_at = time.monotonic()
+            return
+
+        def ended() -> None:
+            self._poller.unregister(fd)
+            del self._handlers[fd]
+            os.close(fd)
+            if self._kernel_pid == pid:
+                self._gone_at = time.monotonic()
+
+        self._add(fd, ended)
 
     def _end_orphan(self) -> None:
         """The server has ended without a word. Kernels that do not notice it are ended."""

@@ -50,7 +50,7 @@ class ProxiedKernel:
             [
                 *(sys.executable, "-P", "-m", "jupyter_gpushare.kernel_proxy"),
                 *("--front", str(self.front), "--back", str(self.back)),
-                *("--fd", str(theirs.fileno())),
+                *("--fd", str(theirs.fileno()), "--gone-after", "3"),
             ],
             env={**os.environ, **environ},
             pass_fds=[theirs.fileno()],

@@ -79,6 +79,14 @@ def test_shutdown_answers_waiting_cells(agent, start):
     assert kernel.proxy.wait(20) == 0
 
 
+def test_the_proxy_ends_after_a_kernel_that_is_not_restarted(start):
+    """Jupyter gives up after some crashes, and calls no hook then."""
+    kernel = start()
+    kernel.client()
+    kernel.kernel.kill()
+    assert kernel.proxy.wait(20) == 0
+
+
 def test_the_kernel_ends_with_its_server(start):
     """Some kernels do not notice that their parent has gone."""
     kernel = start("sensitive")
