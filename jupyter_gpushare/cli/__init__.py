@@ -94,6 +94,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "jupyter_gpushare.cli.run:run",
         "Run a command on a node with GPUs, under the same quotas as notebooks.",
     ),
+    "shell": ("jupyter_gpushare.cli.shell:shell", "Open a shell with a share on this machine."),
     "logs": ("jupyter_gpushare.cli.run:logs", "Show the output of a batch workload."),
     "cancel": ("jupyter_gpushare.cli.run:cancel", "End a batch workload."),
     "list": ("jupyter_gpushare.cli.run:list_", "Show batch workloads."),

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
 import shlex
 import signal
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 
 import click
 
 from jupyter_gpushare import messages as m
+from jupyter_gpushare.cli.attach import attached, state_line
+from jupyter_gpushare.cli.command_request import command_request
 from jupyter_gpushare.cli.completion_values import name_of, names_of
 from jupyter_gpushare.cli.discovery import ask, scheduler_options
 from jupyter_gpushare.cli.output_formats import OutputFormat, output_options
@@ -24,20 +23,6 @@ from jupyter_gpushare.transports import HttpTransport
 __all__ = ["cancel", "list_", "logs", "run"]
 
 LOOK_S: Final = 0.4
-PASSED_ON: Final = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "PYTHONPATH",
-    "LD_LIBRARY_PATH",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "CONDA_DEFAULT_ENV",
-    "TZ",
-)
-"""Variables that a command inherits by default, for finding programs. Others may have secrets, and
-the scheduler stores them.
-"""
 INTERRUPTED: Final = 130
 
 
@@ -88,6 +73,9 @@ INTERRUPTED: Final = 130
     help="Queue the workload even if it can never start on the current nodes and limits.",
 )
 @click.option("--detach", is_flag=True, help="Print the id and return at once.")
+@click.option(
+    "--attach", is_flag=True, help="Connect the command to this terminal, on this machine."
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     transport: HttpTransport,
@@ -105,6 +93,7 @@ def run(
     variables: tuple[str, ...],
     queue_anyway: bool,
     detach: bool,
+    attach: bool,
     command: tuple[str, ...],
 ) -> int:
     """Run COMMAND on a node with GPUs: jupyter gpushare run --project vision --gpu 1 -- python
@@ -116,24 +105,24 @@ def run(
         raise InvalidInput(
             f"--min-pods must be at most --pods ({pods}), got {min_pods}", field="min-pods"
         )
-    request = m.WorkloadRequest(
-        id=f"run-{secrets.token_hex(4)}",
-        name=name or " ".join(command)[:80],
-        project=project,
-        pods=[
-            m.PodRequest(name=str(i), gpu=gpu, gpu_memory=gpu_memory, cpu=cpu, memory=memory)
-            for i in range(pods)
-        ],
-        priority_class=int(priority) if priority.isdecimal() else priority,
+    if attach and (pods > 1 or detach):
+        raise InvalidInput("--attach shows one pod", field="attach")
+    request = command_request(
+        command,
+        kind="run",
+        pod=m.PodRequest(gpu=gpu, gpu_memory=gpu_memory, cpu=cpu, memory=memory),
+        pods=pods,
         min_pods=min_pods,
-        node_pools=[pool.strip() for pool in pools.split(",")] if pools else [],
-        command=m.CommandRequest(
-            argv=list(command),
-            env=_environment(variables),
-            cwd=str(Path(chdir or Path.cwd()).absolute()),
-        ),
+        name=name,
+        project=project,
+        priority=priority,
+        pools=pools,
+        chdir=chdir,
+        variables=variables,
         queue_anyway=queue_anyway,
     )
+    if attach:
+        return ask(transport, lambda client: attached(client, request))
     return ask(transport, lambda client: _submitted(client, request, detach))
 
 
@@ -172,7 +161,7 @@ async def _follow(
         )
         for line in printed.lines:
             lines.show(prefix(line.pod), line.text)
-        if verbose and (now := _state_line(seen)) not in ("", shown):
+        if verbose and (now := state_line(seen)) not in ("", shown):
             shown = now
             click.echo(shown, err=True)
         if printed.is_over:
@@ -203,31 +192,10 @@ class _PodOutput:
             click.echo(prefix + rest)
 
 
-def _state_line(seen: m.WorkloadView) -> str:
-    """Where the workload is running, or why it is waiting."""
-    nodes = sorted({pod.lease.node for pod in seen.pods if pod.lease is not None})
-    if nodes:
-        waiting = sum(pod.state == "pending" for pod in seen.pods)
-        return f"{seen.id} is running on {', '.join(nodes)}" + (
-            f"; {waiting} of {len(seen.pods)} pods are waiting" if waiting else ""
-        )
-    return f"{seen.id} is waiting: {seen.reason.message}" if seen.reason is not None else ""
-
-
 def _status(seen: m.WorkloadView, verbose: bool) -> int:
     if verbose and (seen.exit_code != 0 or len(seen.pods) > 1):
         click.echo(f"{seen.id}: {seen.message}", err=True)
     return 1 if seen.exit_code is None else seen.exit_code
-
-
-def _environment(variables: Sequence[str]) -> dict[str, str]:
-    found = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    for variable in variables:
-        name, given, value = variable.partition("=")
-        if not given and name not in os.environ:
-            raise InvalidInput(f"the variable {name!r} is not set", field="env")
-        found[name] = value if given else os.environ[name]
-    return found
 
 
 @click.command()

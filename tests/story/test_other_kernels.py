@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_gpushare.kernel.simnode import SimNode
 from tests.story.front_end import PROXY, eventually
-from tests.story.jupyter_process import command_line, processes_of
+from tests.story.jupyter_process import Server, command_line, processes_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 SENSITIVE = Path(__file__).parents[1] / "kernel_proxy/interrupt_sensitive_kernel.py"
@@ -34,10 +34,10 @@ def command(*, memory: str, stop: Path, busy: bool = False) -> str:
     return f'{sys.executable} -c "{code}"'
 
 
-@pytest.fixture
-def server(start_server):
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
     """One GPU, and kernelspecs that go through the proxy."""
-    server = start_server(gpus=1)
+    lab = Server(tmp_path_factory.mktemp("w"), gpus=1)
     request = {"provisioner_name": "gpushare-provisioner", "config": {"gpu": 0.5}}
     bash = [sys.executable, "-m", "bash_kernel", "-f", "{connection_file}"]
     cleared = ["env", "-i", f"PATH={os.environ['PATH']}", f"PYTHONPATH={os.environ['PYTHONPATH']}"]
@@ -45,10 +45,20 @@ def server(start_server):
     for name, argv, language in (("bash", bash, "bash"), ("cleared", sensitive, "python")):
         metadata = {"kernel_provisioner": request}
         spec = {"argv": argv, "display_name": name, "language": language, "metadata": metadata}
-        server.kernelspec(name, spec)
-    yield server
-    server.nothing_is_left()
-    lines = [command_line(process) for process in processes_of(server.folder)]
+        lab.kernelspec(name, spec)
+    try:
+        yield lab.start()
+    finally:
+        lab.stop()
+        sys.stdout.write(lab.logs())
+
+
+@pytest.fixture
+def server(lab):
+    """Each test shuts its notebooks down, and leaves nothing."""
+    yield lab
+    lab.nothing_is_left()
+    lines = [command_line(process) for process in processes_of(lab.folder)]
     assert not [line for line in lines if PROXY in line]
 
 
@@ -89,7 +99,8 @@ def test_a_bash_kernel_is_suspended_and_resumed(server, tmp_path):
 
 def test_a_bash_kernel_is_killed_and_explained(server, tmp_path):
     """It borrows memory that its owner needs, and cannot be suspended."""
-    SimNode(server.state / "simgpu.sqlite").fault("unsupported")
+    node = SimNode(server.state / "simgpu.sqlite")
+    node.fault("unsupported")
     nb = server.notebook("bash", "nb.ipynb")
     pid = eventually(lambda: nb.pid, "its process")
     busy = nb.submit(command(memory="70GiB", stop=tmp_path / "never", busy=True))
@@ -103,6 +114,7 @@ def test_a_bash_kernel_is_killed_and_explained(server, tmp_path):
     eventually(lambda: nb.pid != pid, "a new process")
     nb.connect()
     assert "lost" in nb.ok("echo hello", 60)
+    node.fault("unsupported", on=False)
     for one in (nb, owner):
         one.shut_down()
 
