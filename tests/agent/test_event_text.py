@@ -86,7 +86,11 @@ def test_busy_kernel_has_a_notice_stands_still_and_goes_on_by_itself():
                 for child, mark in ((a, marks[0]), (b, marks[1]))
             ]
             assert results == [3, 5]
-            moved = next(name for name in "ab" if "moved" in world.scheduler.kinds(name))
+            moved = await world.until(
+                lambda: next((one for one in "ab" if "moved" in world.scheduler.kinds(one)), None),
+                "one has moved",
+            )
+            await world.until(lambda: "resumed" in world.scheduler.kinds(moved), "all events")
             kinds = world.scheduler.kinds(moved)
             assert (
                 kinds.index("notice")
