@@ -189,7 +189,13 @@ def _config(
             "allow_root": os.geteuid() == 0,
             "answer_yes": True,
         },
-        LabApp={"default_url": f"/lab/tree/{TUTORIAL}", "open_browser": not no_browser},
+        LabApp={
+            "default_url": f"/lab/tree/{TUTORIAL}",
+            "open_browser": not no_browser,
+            # the defaults were computed when LabApp was imported
+            "user_settings_dir": str(folder / "settings"),
+            "workspaces_dir": str(folder / "workspaces"),
+        },
         GpuShareExtension={
             "scheduler_url": "",  # not $GPUSHARE_SCHEDULER
             "agent_socket": "",

@@ -110,6 +110,8 @@ class SchedulerStatus(Body, frozen=True, kw_only=True):
     version: str | None = None
     problem: str | None = None
     """The problem in one sentence: not reachable, or a refused policy file."""
+    policy_problems: list[str] = field(default_factory=list)
+    """The lines of a refused policy file; also in `problem`."""
 
 
 class Preset(Body, frozen=True, kw_only=True):

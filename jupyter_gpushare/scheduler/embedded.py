@@ -16,6 +16,7 @@ from pathlib import Path
 
 from jupyter_gpushare.client import SchedulerClient, Wire
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
+from jupyter_gpushare.core.model.reason import counted
 from jupyter_gpushare.routes import ROUTES
 from node_agent.app import Agent, AgentConfig
 from node_agent.devices.base.hang_detection import run_watched
@@ -213,6 +214,11 @@ class EmbeddedServer:
             self._listeners.leave_note()
         except (GpuShareError, OSError) as error:
             log.warning("`jupyter gpushare` commands cannot find this scheduler: %s", error)
+
+    @property
+    def gpus_text(self) -> str:
+        """`2 GPUs`, `2 simulated GPUs`."""
+        return counted(len(self._devices.reports()), self._devices.traits.label)
 
     async def stop(self) -> None:
         """Stops both; leases and kernels stay. Idempotent."""

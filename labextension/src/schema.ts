@@ -422,6 +422,7 @@ export interface SchedulerStatus {
   reachable: boolean;
   version: string | null;
   problem: string | null;
+  policy_problems: string[];
 }
 
 /** A request or a burst limit, in GPUs or in MiB; the unit that was not used is null. */

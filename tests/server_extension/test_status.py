@@ -7,6 +7,7 @@ import dataclasses
 import logging
 
 import pytest
+from msgspec import structs
 
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.messages import ServerWelcome, ServiceStatus
@@ -100,6 +101,13 @@ def test_reachable_or_why_not(situation, scheduler, why, agent, why_agent):
     status = status_of(**situation)
     assert (status.scheduler.reachable, status.scheduler.problem) == (scheduler, why)
     assert (status.agent.reachable, status.agent.problem) == (agent, why_agent)
+
+
+def test_the_lines_of_a_refused_policy_are_a_list():
+    lines = ["gpushare.yaml:5: x", "gpushare.yaml:7: y"]
+    status = status_of(service=structs.replace(SERVICE, policy_problems=lines))
+    assert status.scheduler.policy_problems == lines
+    assert status.scheduler.problem == "gpushare.yaml:5: x; gpushare.yaml:7: y"
 
 
 def test_in_remote_mode_the_user_is_the_configured_one():

@@ -82,6 +82,10 @@ def test_it_exits_cleanly_and_leaves_nothing(demo, ending):
     rest = opened(folder)
     assert "simulated GPUs" in printed(folder)
     assert rest.status()["simulated"]
+    layout = rest.rest("GET", "lab/api/workspaces/default")["data"]["layout-restorer:data"]
+    assert layout["right"]["current"] == "jupyter-gpushare", (
+        "the sidebar is open at the first visit"
+    )
     nb = rest.notebook("python3", "a.ipynb")
     nb.ok("%gpu request 0.5")
     nb.ws.close()

@@ -320,6 +320,18 @@ await inLab(url, async lab => {
   await hide(false);
   await until('a stream when seen again', async () => (await asked()).streams === 1);
 
+  // a refused policy file: one heading, the lines without their folder, what to do
+  const lines = [5, 7, 8, 9].map(number => `/etc/g/gpushare.yaml:${number}: projects: is unknown`);
+  const refused = { reachable: true, version: '1', problem: lines.join('; ') };
+  await configure({ status: { scheduler: { ...refused, policy_problems: lines } } });
+  await expectText(/The changed policy file has errors\. The previous policy applies\./);
+  await expectText(/gpushare\.yaml:5: projects: is unknown/);
+  await expectText(/1 more error/);
+  await expectText(/Correct and save the file/);
+  assert.equal(await panel.getByText('/etc/g').count(), 0);
+  assert.equal(await panel.getByText('gpushare.yaml:9').count(), 0);
+  if (shots) await lab.shot('policy-refused', shots);
+
   // the scheduler is unavailable
   await configure({ status: { scheduler: { reachable: false, version: null, problem: null } } });
   await expectText(/The scheduler does not respond/);

@@ -17,7 +17,7 @@ from ..state.workload_records import WorkloadRecord
 
 __all__ = ["PolicyPreview", "lines_of"]
 
-log = logging.getLogger("gpushare.scheduler")
+log = logging.getLogger("gpushare.scheduler.policy")
 MOST_LINES: Final = 100
 """Lines of a change in the status; all of them are in the log."""
 
@@ -51,7 +51,7 @@ class PolicyPreview:
         """That policy is now in force."""
         lines = lines_of(check)
         for line in lines:
-            log.info("policy: %s", line)
+            log.info("policy changed: %s", line)
         if lines:
             self.changed, self.lines = m.stamp(self.unit_of_work.clock()), lines[:MOST_LINES]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from logging import Logger
 from typing import TYPE_CHECKING, Final
 
 from jupyter_gpushare.client import Transport
 from jupyter_gpushare.core.model.errors import GpuShareError
 
+from .embedded_log import in_server_log
 from .embedded_scheduler import EmbeddedOptions, SchedulerRunsElsewhere, start_local
 from .scheduler_transport import LateTransport
 from .startup import StartupState
@@ -32,6 +34,7 @@ class EmbeddedServices:
         self._options, self._transport, self._startup = options, transport, startup
         self._log = log
         self._server: EmbeddedServer | None = None
+        self._logging = ExitStack()
 
     async def start(self) -> None:
         """Start the embedded services, or use those of another server of this user.
@@ -39,6 +42,7 @@ class EmbeddedServices:
         When the other server ends, this one starts its own.
         """
         uses_other = False
+        self._logging.enter_context(in_server_log(self._log))
         try:
             while (elsewhere := await self._try_start()) is not None:
                 if not uses_other:
@@ -59,6 +63,7 @@ class EmbeddedServices:
         """Stop the services that this server started."""
         if self._server is not None:
             await self._server.stop()
+        self._logging.close()
 
     def _use_other_server(self, elsewhere: SchedulerRunsElsewhere) -> None:
         self.use_scheduler(elsewhere.transport)
@@ -84,8 +89,8 @@ class EmbeddedServices:
             )
         else:
             self._log.info(
-                "gpushare: scheduler and node agent run inside this server%s, state in %s",
-                " with simulated GPUs" if self._options.simulate else "",
+                "gpushare: scheduler and node agent run inside this server with %s, state in %s",
+                self._server.gpus_text,
                 self._options.state_dir,
             )
         return None

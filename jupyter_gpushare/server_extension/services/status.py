@@ -79,6 +79,7 @@ class StatusService:
             reachable=reachable and not self._startup.problem,
             version=service.version if service else None,
             problem="; ".join(problems) or None,
+            policy_problems=list(service.policy_problems) if service else [],
         )
 
     def _problems(self) -> list[str]:

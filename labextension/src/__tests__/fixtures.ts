@@ -39,7 +39,7 @@ export function kernel(changes: Partial<Kernel> = {}): Kernel {
 }
 
 export function status(...kernels: Kernel[]): Status {
-  const up = { reachable: true, version: '0.1.0', problem: null };
+  const up = { reachable: true, version: '0.1.0', problem: null, policy_problems: [] };
   return {
     mode: 'embedded',
     simulated: true,

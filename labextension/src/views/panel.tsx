@@ -103,10 +103,12 @@ function Problems({ status, trans }: { status: Status; trans: TranslationBundle 
       </p>
     );
   };
+  const refused = status.scheduler.policy_problems ?? []; // missing on older servers
   return (
     <>
+      {refused.length > 0 && <PolicyProblems lines={refused} trans={trans} />}
       {line(
-        status.scheduler,
+        withoutPolicy(status.scheduler, refused),
         trans.__('The scheduler does not respond. New requests wait until it is back.')
       )}
       {line(
@@ -114,6 +116,39 @@ function Problems({ status, trans }: { status: Status; trans: TranslationBundle 
         trans.__('The node agent does not respond. GPU assignments stay as they are.')
       )}
     </>
+  );
+}
+
+/** The scheduler's status with the problems that are not listed by `PolicyProblems`. */
+function withoutPolicy(scheduler: SchedulerStatus, refused: readonly string[]): SchedulerStatus {
+  const others = (scheduler.problem ?? '').replace(refused.join('; '), '').replace(/^; /, '');
+  return { ...scheduler, problem: others === '' ? null : others };
+}
+
+const SHOWN_LINES = 3;
+
+/** A refused policy file: what is in force, the lines with errors, and what to do. */
+function PolicyProblems({
+  lines,
+  trans
+}: {
+  lines: readonly string[];
+  trans: TranslationBundle;
+}): JSX.Element {
+  const more = lines.length - SHOWN_LINES;
+  return (
+    <div className="jp-GpuShare-warning jp-GpuShare-policy" role="status">
+      <strong>{trans.__('The changed policy file has errors. The previous policy applies.')}</strong>
+      <ul>
+        {lines.slice(0, SHOWN_LINES).map(line => (
+          <li key={line} title={line}>
+            {line.replace(/^\S*\//, '')}
+          </li>
+        ))}
+      </ul>
+      {more > 0 && <div>{trans._n('%1 more error.', '%1 more errors.', more)}</div>}
+      <div>{trans.__('Correct and save the file: it is read again.')}</div>
+    </div>
   );
 }
 
