@@ -1,0 +1,186 @@
+"""A whole installation on a test cluster: the chart, simulated GPUs, JupyterHub and its users."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+import httpx
+
+from tests.kube.api import Api
+from tests.kube.control_plane import until
+from tests.kube.helm import Helm, slots_image
+from tests.kube.images import ENVIRONMENT, HOST_IMAGE, host_mounts
+from tests.kube.node import OneNodeCluster
+from tests.kube.z2jh import NAMESPACE as HUB_NAMESPACE
+from tests.kube.z2jh import Hub
+
+__all__ = ["GPUS", "NAMESPACE", "Lab"]
+
+NAMESPACE: Final = "gpushare"
+GPUS: Final = 2
+POLICY: Final = {
+    "departments": [{"name": "research", "pools": {"default": {"gpu": {"quota": GPUS}}}}],
+    "projects": [
+        {
+            "name": name,
+            "department": "research",
+            "members": [f"group:{name}"],
+            "pools": {"default": {"gpu": {"quota": GPUS / 2}}},
+        }
+        for name in ("vision", "language")
+    ],
+    "defaults": {"notice": "5s"},
+}
+GROUPS: Final = {"vision": {"users": ["alice"]}, "language": {"users": ["bob"]}}
+STORAGE_CLASS: Final = "test"
+Values = dict[str, Any]
+
+
+class Lab:
+    """Alice is in the group vision, Bob in language; each project has half of the GPUs."""
+
+    def __init__(self, cluster: OneNodeCluster) -> None:
+        self.cluster = cluster
+        self.run_dir, self.state_dir, self.simulated, self.volume = (
+            cluster.folder / name for name in ("run", "state", "simulated", "volume")
+        )
+        self.hub = Hub(cluster.folder / "hub", cluster, GROUPS, self.run_dir, self.simulated)
+        self.helm = Helm(cluster.folder, cluster.control_plane.kubeconfig)
+
+    @property
+    def api(self) -> Api:
+        return self.cluster.api
+
+    # ---- start
+
+    def start(self) -> Lab:
+        self._prepare()
+        self.helm.install(self.values(), NAMESPACE)
+        self.cluster.set_gpus(GPUS)
+        labels = {"gpushare.jupyter.org/managed": "true"}
+        self.cluster.control_plane.label_node(self.cluster.name, **labels)
+        until(self.scheduler_url, "the scheduler's pod runs")
+        self.hub.start(self.scheduler_url())
+        until(self.is_ready, "the node is ready", 120)
+        return self
+
+    def _prepare(self) -> None:
+        for name in (NAMESPACE, HUB_NAMESPACE):
+            self.api.namespace(name)
+            path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+            until(lambda: self.api.get(path), f"namespace {name}")  # noqa: B023
+        self.volume.mkdir(parents=True)
+        self.volume.chmod(0o777)
+        token = base64.b64encode(self.hub.tokens["gpushare"].encode()).decode()
+        self.api.apply(
+            {  # as the GPU Operator's
+                "apiVersion": "node.k8s.io/v1",
+                "kind": "RuntimeClass",
+                "metadata": {"name": "nvidia"},
+                "handler": "runc",
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": "scheduler"},
+                "spec": {
+                    "capacity": {"storage": "8Gi"},
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": STORAGE_CLASS,
+                    "hostPath": {"path": str(self.volume)},
+                },
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": "gpushare-hub", "namespace": NAMESPACE},
+                "data": {"token": token},
+            },
+        )
+
+    def values(self) -> Values:
+        """Values of the chart: programs of this machine in the containers, own directories."""
+        repository, tag = HOST_IMAGE.rsplit(":", 1)
+        volumes, mounts = host_mounts()
+        own = {key: value for key, value in ENVIRONMENT.items() if key != "HOME"}
+        program = {
+            "extraEnv": [{"name": key, "value": value} for key, value in own.items()],
+            "extraVolumes": volumes,
+            "extraVolumeMounts": mounts,
+        }
+        return {
+            "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
+            "gpus": {"maxPerNode": 4},
+            "slots": slots_image(),
+            "policy": POLICY,
+            "scheduler": program
+            | {
+                "storage": {"className": STORAGE_CLASS},
+                "hub": {"apiUrl": f"{self.hub.url}/hub/api", "existingSecret": "gpushare-hub"},
+            },
+            "agent": program
+            | {
+                "simulate": f"A100:{GPUS}",
+                "directories": {
+                    "run": str(self.run_dir),
+                    "state": str(self.state_dir),
+                    "simulated": str(self.simulated),
+                },
+            },
+        }
+
+    # ---- what there is
+
+    def pods(self, component: str) -> list[Values]:
+        selector = f"app.kubernetes.io/component={component}"
+        return self.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=selector)
+
+    def scheduler_url(self) -> str:
+        """Of its pod, once it runs; its name is known to pods only."""
+        pod = next(iter(self.pods("scheduler")))
+        address = pod["status"].get("podIP", "")
+        return f"http://{address}:8470" if address and is_pod_ready(pod) else ""
+
+    def scheduler(self, verb: str, path: str, body: object = None) -> Values:
+        """A call as the administrator. Raises httpx.HTTPError."""
+        secret = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/gpushare-admin")
+        token = base64.b64decode(secret["data"]["token"]).decode()
+        answer = httpx.request(
+            verb,
+            f"{self.scheduler_url()}/api/v1/{path}",
+            json=body,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=20,
+        )
+        answer.raise_for_status()
+        return answer.json()
+
+    def node(self) -> Values:
+        """The node as the scheduler shows it. Raises StopIteration."""
+        nodes = self.scheduler("GET", "nodes")["nodes"]
+        return next(node for node in nodes if node["name"] == self.cluster.name)
+
+    def is_ready(self) -> bool:
+        node = self.node()
+        return node["status"] == "ready" and len(node["devices"]) == GPUS
+
+    def leases(self) -> list[Values]:
+        """Workloads that have GPUs."""
+        running = self.scheduler("GET", "workloads")["workloads"]
+        return [one for one in running if one["node"]]
+
+    def logs(self) -> str:
+        """Of the pods and the Hub, for the failure of a test."""
+        texts = []
+        for component in ("scheduler", "agent"):
+            for pod in self.pods(component):
+                name = pod["metadata"]["name"]
+                texts.append(f"==== {name}\n{self.api.log(NAMESPACE, name)[-6000:]}")
+        texts.append(f"==== Hub\n{self.cluster.processes.log('jupyterhub', 6000)}")
+        return "\n".join(texts)
+
+
+def is_pod_ready(pod: Values) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
