@@ -163,7 +163,7 @@ class Lab:
 
     def is_ready(self) -> bool:
         node = self.node()
-        return node["status"] == "ready" and len(node["devices"]) == GPUS
+        return node["status"] == "Ready" and len(node["devices"]) == GPUS
 
     def leases(self) -> list[Values]:
         """Workloads that have GPUs."""

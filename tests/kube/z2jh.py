@@ -116,8 +116,7 @@ class Hub:
         return self
 
     def person(self, name: str, profile: str = "gpu") -> Person:
-        """Creates the user and starts the server."""
-        self.rest.rest("POST", f"users/{name}")
+        """Starts the server of a member of a group."""
         token = self.rest.rest("POST", f"users/{name}/tokens", {"expires_in": 7200})["token"]
         made = self.people[name] = Person(self.port, token, name)
         self.rest.rest("POST", f"users/{name}/server", {"profile": profile})
