@@ -78,6 +78,7 @@ class OutputFormat:
         *,
         default: Sequence[str] | None = None,
         empty: str = "",
+        note: str = "",
         document: object = None,
         key: str = "",
         cells: Cell = lambda value, _column: cell(value),
@@ -89,6 +90,7 @@ class OutputFormat:
             known: All columns.
             default: The columns of a table without `--columns`; None: all.
             empty: The line that replaces an empty table.
+            note: A line below the table.
             document: What `--json` prints in place of the rows.
             key: The key of the rows in `document`.
             cells: Formats a value for the table, given its column.
@@ -102,6 +104,8 @@ class OutputFormat:
         elif rows:
             text = [[cells(row[column], column) for column in wanted] for row in rows]
             click.echo(table("", wanted, text))
+            if note:
+                click.echo(note)
         else:
             click.echo(empty)
         return 0

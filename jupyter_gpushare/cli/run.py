@@ -261,7 +261,8 @@ def list_(transport: HttpTransport, everything: bool, output: OutputFormat) -> i
 def _row(one: m.WorkloadView, output: OutputFormat) -> dict[str, str]:
     placed = sum(pod.lease is not None for pod in one.pods)
     nodes = sorted({pod.lease.node for pod in one.pods if pod.lease is not None})
-    why = one.reason.code if one.state in ("pending", "partial") and one.reason is not None else ""
+    waits = one.state in ("pending", "partial") and one.reason is not None
+    why = one.reason.code if waits and one.reason is not None else one.message
     code = "" if one.exit_code is None else str(one.exit_code)
     words = shlex.join(one.command or [])[:60] or one.name
     values = (

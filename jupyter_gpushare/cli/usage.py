@@ -59,6 +59,7 @@ def usage(
         document=m.to_json(found),
         key="usage",
         empty=empty,
+        note=f"GPU-hours from {found.since} to {found.until}.",
         cells=_cell,
     )
 

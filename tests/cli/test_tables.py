@@ -75,7 +75,8 @@ def test_usage(tmp_path: Path) -> None:
             ("person", ["vision", "alice"]),
             ("notebook", ["vision", "alice", "training.ipynb"]),
         ):
-            head, line, row, *_ = (await call("usage", "--by", by)).stdout.splitlines()
+            head, line, row, *_, note = (await call("usage", "--by", by)).stdout.splitlines()
+            assert note.startswith("GPU-hours from ")
             assert head.split() == [
                 *("project", "user", "notebook")[: len(who)],
                 "held",
@@ -204,6 +205,8 @@ def test_why_of_what_is_over_says_how_it_ended_and_nobody_waits_is_said_so(tmp_p
         assert waiting == [{"workload": "job", "expected_seconds": ""}]
         assert (await call("cancel", "job")).status == 0
         assert (await call("why", "job")).stdout == "job has ended: Cancelled.\n"
+        (ended,) = rows(await call("list", "--all", "--csv"))
+        assert (ended["state"], ended["reason"]) == ("ended", "Cancelled.")
         assert json.loads((await call("why", "job", "--json")).stdout)["message"] == "Cancelled."
         assert (await call("waiting")).stdout == "No pending workloads.\n"
 

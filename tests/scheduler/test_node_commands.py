@@ -75,7 +75,7 @@ def test_what_a_policy_would_change_is_asked_of_the_running_scheduler(tmp_path: 
                 assert "vision: GPU quota in default 1 -> 0" in said.stdout
                 assert (
                     "affected: project vision: GPU quota in default 1 -> 0; uses 0.5: "
-                    "0.5 GPUs become reclaimable by others [a]" in said.stdout
+                    "0.5 GPU becomes reclaimable by others [a]" in said.stdout
                 )
                 assert (await shell(running, "validate", file, "--dry-run")).stdout == said.stdout
                 refused = await shell(running, "policy", "diff", file, token=running.token("bob"))

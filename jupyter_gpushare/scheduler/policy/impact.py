@@ -160,7 +160,7 @@ def _is_lower(now: int, was: int) -> bool:
 
 
 def _gpus(milli: int) -> str:
-    return f"{gpu_text(milli)} GPU{' becomes' if milli == 1000 else 's become'}"
+    return f"{gpu_text(milli)} GPU{' becomes' if 0 < milli <= 1000 else 's become'}"
 
 
 def _departments(old: Policy, new: Policy, uses: list[PolicyImpact]) -> Iterator[m.PolicyAffected]:
