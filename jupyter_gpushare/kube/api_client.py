@@ -80,7 +80,18 @@ class Watch:
 class ClusterApi:
     """One API server. Credentials are read again when it refuses them (`reload`)."""
 
-    def __init__(self, *, silence_s: float = SILENCE_S, request_s: float = REQUEST_S) -> None:
+    def __init__(
+        self,
+        *,
+        kubeconfig: str = "",
+        context: str | None = None,
+        silence_s: float = SILENCE_S,
+        request_s: float = REQUEST_S,
+    ) -> None:
+        """`kubeconfig`: paths; "": this pod's service account, else the usual kubeconfig. Times in
+        seconds: longest silence of a watch, and longest time until an answer.
+        """
+        self._kubeconfig, self._context = kubeconfig, context
         self.silence_s, self.request_s = silence_s, request_s
         self._client: Any = None
         self.is_in_cluster = False
@@ -96,14 +107,15 @@ class ClusterApi:
                 "the Kubernetes client is missing: pip install 'jupyter-gpushare[kubernetes]'"
             ) from None
         settings = client.Configuration()
-        self.is_in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ and _has_account()
+        self.is_in_cluster = not self._kubeconfig and _is_in_cluster()
         try:
             if self.is_in_cluster:
                 load: Any = config.load_incluster_config  # it has no types
                 load(client_configuration=settings)
             else:
                 load = config.load_kube_config
-                await load(_kubeconfig(), client_configuration=settings, persist_config=False)
+                file = _kubeconfig(self._kubeconfig)
+                await load(file, self._context, settings, persist_config=False)
         except InvalidInput:
             raise
         except Exception as error:  # the file is the administrator's, and YAML
@@ -146,9 +158,9 @@ class ClusterApi:
         try:
             if response.status != 200:
                 raise _error(response, await _answered(response.read(), self.request_s))
-            yield Watch(response.response, self.silence_s)
+            yield Watch(response, self.silence_s)
         finally:
-            response.response.close()
+            response.close()
 
     async def create_review(self, body: dict[str, Any]) -> Any:
         """Answers a TokenReview. Raises ApiError."""
@@ -184,7 +196,7 @@ class ClusterApi:
         try:
             body = await _answered(response.read(), self.request_s)
         finally:
-            response.response.release()
+            response.release()
         if not 200 <= response.status < 300:
             raise _error(response, body)
         try:
@@ -202,7 +214,9 @@ async def _answered(request: Awaitable[Any], timeout_s: float) -> Any:
     import aiohttp
 
     try:
-        return await asyncio.wait_for(request, timeout_s)
+        # not wait_for: in Python 3.11 it loses a cancellation that arrives with the result
+        async with asyncio.timeout(timeout_s):
+            return await request
     except TimeoutError:
         raise ApiError(f"the API server has not responded for {timeout_s:g} s") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -221,17 +235,17 @@ def _retry_after(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
-def _kubeconfig() -> str:
-    """The paths in KUBECONFIG, else the default file. Raises InvalidInput: there is none."""
-    stated = os.environ.get("KUBECONFIG", "")
+def _kubeconfig(stated: str) -> str:
+    """The paths, those in KUBECONFIG, or the default file. Raises InvalidInput: there is none."""
+    stated = stated or os.environ.get("KUBECONFIG", "")
     paths = stated.split(os.pathsep) if stated else [str(Path.home() / ".kube" / "config")]
     if not any(Path(path).is_file() for path in paths if path):
         raise InvalidInput(MISSING)
     return os.pathsep.join(paths)
 
 
-def _has_account() -> bool:
-    return (ACCOUNT / "token").is_file()
+def _is_in_cluster() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ and (ACCOUNT / "token").is_file()
 
 
 def namespace_of_pod() -> str:

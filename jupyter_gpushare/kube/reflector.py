@@ -53,12 +53,12 @@ class Reflector(Generic[T]):
         pause_s: float = 1.0,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`pause_s`: the first pause after a failure; the longest is 30 times that. `clock` returns
+        """`pause_s`: the first pause after a failure; the longest is 10 times that. `clock` returns
         wall-clock ms.
         """
         self.api, self.resource = api, resource
         self._read, self._put, self._clock = read, put, clock
-        self._backoff = Backoff(pause_s, 30.0 * pause_s)
+        self._backoff = Backoff(pause_s, 10.0 * pause_s)
         self._version = ""
         """Where the watch continues; "": a list is needed."""
         self._known: dict[str, tuple[str, str]] = {}

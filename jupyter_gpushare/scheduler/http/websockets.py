@@ -193,7 +193,8 @@ class AgentSocketHandler(_WebSocketBase):
     """One agent's connection."""
 
     route = "agent"
-    session: AgentSession
+    session: AgentSession | None = None
+    """None: not open yet."""
     names: frozenset[str] | None = None
 
     def check(self) -> None:
@@ -212,12 +213,14 @@ class AgentSocketHandler(_WebSocketBase):
         super().open()
 
     def on_message(self, message: str | bytes) -> None:
+        assert self.session is not None
         if self.has_too_many_frames():
             self.session.end("too many frames")
         else:
             self.session.hear(message)
 
     async def _run(self) -> None:
+        assert self.session is not None
         await self._write_all(self.session.orders())
         self.session.end("the agent does not read its messages")
         self.close(
@@ -225,5 +228,6 @@ class AgentSocketHandler(_WebSocketBase):
         )
 
     def on_close(self) -> None:
-        self.session.end("the connection was closed")
+        if self.session is not None:
+            self.session.end("the connection was closed")
         super().on_close()
