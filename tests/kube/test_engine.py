@@ -243,28 +243,28 @@ def test_an_expired_version_and_an_outage(
 
     async def run() -> None:
         account = kubeconfig(cluster)
-        async with Kubernetes.beside(cluster, tmp_path, CONFIG, account) as kubernetes:
-            async with kubernetes.agent("engine0", agents["engine0"]):
-                slots(cluster, "engine0", 2)
-                await kubernetes.until_reasons("engine0")
-                lists = kubernetes.engine.nodes.lists
-                cluster.processes.kill("kube-apiserver")
-                away = await until_async(
-                    lambda: kubernetes.status().unreachable_since, "the outage is noticed"
-                )
-                assert away
-                assert await kubernetes.reasons("engine0") == [], "what is known stays"
-                ask = kubernetes.running.of("alice")
-                view = await ask.submit(asking_on("engine0"))
-                await until_async(lambda: is_granted(ask, view.id), "granted in the outage")
-                cluster.processes.start_again("kube-apiserver")
-                await until_async(
-                    lambda: kubernetes.status().unreachable_since is None, "it is back"
-                )
-                for slot in range(2):
-                    remove_slot(cluster, "engine0", slot)
-                await kubernetes.until_reasons("engine0", "GPUs not reserved")
-                assert kubernetes.engine.nodes.lists >= lists
+        async with (
+            Kubernetes.beside(cluster, tmp_path, CONFIG, account) as kubernetes,
+            kubernetes.agent("engine0", agents["engine0"]),
+        ):
+            slots(cluster, "engine0", 2)
+            await kubernetes.until_reasons("engine0")
+            lists = kubernetes.engine.nodes.lists
+            cluster.processes.kill("kube-apiserver")
+            away = await until_async(
+                lambda: kubernetes.status().unreachable_since, "the outage is noticed"
+            )
+            assert away
+            assert await kubernetes.reasons("engine0") == [], "what is known stays"
+            ask = kubernetes.running.of("alice")
+            view = await ask.submit(asking_on("engine0"))
+            await until_async(lambda: is_granted(ask, view.id), "granted in the outage")
+            cluster.processes.start_again("kube-apiserver")
+            await until_async(lambda: kubernetes.status().unreachable_since is None, "it is back")
+            for slot in range(2):
+                remove_slot(cluster, "engine0", slot)
+            await kubernetes.until_reasons("engine0", "GPUs not reserved")
+            assert kubernetes.engine.nodes.lists >= lists
 
     asyncio.run(run())
 
