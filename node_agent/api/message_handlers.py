@@ -85,6 +85,7 @@ class MessageHandlers:
         mover: MemoryMover,
     ) -> None:
         self._node, self._socket_server = node, socket_server
+        self._peer_log = socket_server.peer_log
         self._reconciler, self._lifecycle = reconciler, lifecycle
         self._cells = CellHandlers(node, reconciler)
         self._relay = RequestRelay(node)
@@ -296,7 +297,7 @@ class MessageHandlers:
             environment, token = await self._lifecycle.register(server, owner, body)
             answer = Registered(n=body.n, env=environment, token=token)
         except GpuShareError as error:
-            log.warning("a kernel of %s was not registered: %s", owner, error)
+            self._peer_log.warning(owner, "a kernel of %s was not registered: %s", owner, error)
             answer = Registered(n=body.n, env={}, error=error_detail(error))
         self._node.ports.to_server(server, answer)
 

@@ -38,6 +38,8 @@ class UserActions:
     async def perform(self, kernel: KernelRecord, action: KernelAction) -> None:
         """Carry it out. Raises Conflict with the reason why not."""
         now = self._node.clock()
+        if not kernel.preferences.actions.take(now / 1000):
+            raise Conflict("too many actions of this kernel; try again in a few seconds")
         if action == "run-without-gpu":
             self._run_without_gpu(kernel, now)
             return

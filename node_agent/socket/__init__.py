@@ -1,3 +1,3 @@
-"""The unix socket: `socket_server`, `line_stream` with the bounds on its memory, and
-`kernel_tokens`, by which kernels authenticate.
+"""The unix socket: `socket_server`, `line_stream` with the bounds on its memory,
+`peer_log` with the bound on warnings, and `kernel_tokens`, by which kernels authenticate.
 """

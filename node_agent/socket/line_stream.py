@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from ..state.node import log
 from ..system.peers import Peer
 from ..system.process_owner import ProcessOwner
+from .peer_log import PeerLog
 
 __all__ = ["LineStream", "LineTooLong", "UserBudget", "UserBudgets"]
 
@@ -32,8 +32,8 @@ class UserBudget:
     the most is closed.
     """
 
-    def __init__(self, owner: ProcessOwner, limit: int) -> None:
-        self._owner, self._limit = owner, limit
+    def __init__(self, owner: ProcessOwner, limit: int, peer_log: PeerLog) -> None:
+        self._owner, self._limit, self._peer_log = owner, limit, peer_log
         self._total = 0
         self.streams: set[LineStream] = set()
 
@@ -50,7 +50,8 @@ class UserBudget:
         self._total = sum(stream.recount() for stream in self.streams)
         while self._total > self._limit and self.streams:
             largest = max(self.streams, key=lambda stream: stream.buffered)
-            log.warning(
+            self._peer_log.warning(
+                self._owner,
                 "%s has more than %d MiB in unfinished or unread messages: the connection of "
                 "process %d is closed",
                 self._owner,
@@ -63,14 +64,14 @@ class UserBudget:
 class UserBudgets:
     """One budget per owner that is connected."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, peer_log: PeerLog) -> None:
+        self._limit, self.peer_log = limit, peer_log
         self._budgets: dict[ProcessOwner, UserBudget] = {}
 
     def open(self, stream: LineStream) -> UserBudget:
         """A connection of its owner."""
         owner = stream.owner
-        budget = self._budgets.setdefault(owner, UserBudget(owner, self._limit))
+        budget = self._budgets.setdefault(owner, UserBudget(owner, self._limit, self.peer_log))
         budget.streams.add(stream)
         return budget
 
@@ -201,7 +202,9 @@ class LineStream(asyncio.Protocol):
         if self._transport.is_closing():
             return False
         if self._transport.get_write_buffer_size() > max_unread:
-            log.warning("process %d does not read its messages: disconnected", self.pid)
+            self._budgets.peer_log.warning(
+                self.owner, "process %d does not read its messages: disconnected", self.pid
+            )
             self.abort()
             return False
         self._transport.write(data)

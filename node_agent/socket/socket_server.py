@@ -39,6 +39,7 @@ from ..system.process_owner import ProcessOwner
 from ..system.run_directory import prepare_public_directory
 from ..system.tenancy import Tenancy
 from .line_stream import LineStream, LineTooLong, UserBudgets
+from .peer_log import PeerLog
 
 __all__ = ["SocketConnection", "SocketListener", "SocketServer"]
 
@@ -98,7 +99,8 @@ class SocketServer:
         self._path, self._listener, self._tenancy = path, listener, tenancy
         self._counts: Counter[ProcessOwner] = Counter()
         self._rates: dict[ProcessOwner, _RateLimit] = {}
-        self.budgets = UserBudgets(MAX_USER_BYTES)
+        self.peer_log = PeerLog()
+        self.budgets = UserBudgets(MAX_USER_BYTES, self.peer_log)
         self._server: asyncio.Server | None = None
         self._tasks = BackgroundTasks(log)
         self.kernels: dict[str, SocketConnection] = {}
@@ -174,19 +176,23 @@ class SocketServer:
             if self._is_allowed(stream):
                 await self._counted(stream)
         except LineTooLong:
-            log.warning("process %d sends too long a line: disconnected", stream.pid)
+            self._log_about(stream, "process %d sends too long a line: disconnected")
         except TimeoutError:
             log.debug("process %d sent no hello in time", stream.pid)
         finally:
             await stream.wait_closed()
 
+    def _log_about(self, stream: LineStream, text: str, *args: object) -> None:
+        """A warning about the process of a peer."""
+        self.peer_log.warning(stream.owner, text, stream.pid, *args)
+
     def _is_allowed(self, stream: LineStream) -> bool:
-        pid, owner = stream.pid, stream.owner
+        owner = stream.owner
         if stream.peer.problem:
-            log.warning("process %d of %s is refused: %s", pid, owner, stream.peer.problem)
+            self._log_about(stream, "process %d of %s is refused: %s", owner, stream.peer.problem)
             return False
         if self._tenancy.is_shared and self._counts[owner] >= MAX_CONNECTIONS:
-            log.warning("process %d: %s has %d connections", pid, owner, MAX_CONNECTIONS)
+            self._log_about(stream, "process %d: %s has %d connections", owner, MAX_CONNECTIONS)
             return False
         return True
 
@@ -207,7 +213,7 @@ class SocketServer:
         try:
             hello: KernelHello | ServerHello = decode(HELLO, first)
         except GpuShareError as error:
-            log.warning("process %d did not send a hello: %s", stream.pid, error)
+            self._log_about(stream, "process %d did not send a hello: %s", error)
             return
         if isinstance(hello, KernelHello):
             await self._serve_kernel(stream, hello)
@@ -223,7 +229,7 @@ class SocketServer:
         )
         problem = listener.greet_kernel(hello, connection)
         if problem:
-            log.warning("process %d is not kernel %s: %s", stream.pid, kernel_id, problem)
+            self._log_about(stream, "process %d is not kernel %s: %s", kernel_id, problem)
             return
         stream.max_line = MAX_LINE_BYTES["kernel"]
         try:
@@ -237,7 +243,7 @@ class SocketServer:
         listener, name, connection = self._listener(), hello.server, SocketConnection(stream)
         problem = listener.greet_server(hello, connection)
         if problem:
-            log.warning("process %d is refused as a server: %s", stream.pid, problem)
+            self._log_about(stream, "process %d is refused as a server: %s", problem)
             return
         stream.max_line = MAX_LINE_BYTES["server"]
         try:
@@ -263,7 +269,7 @@ class SocketServer:
             try:
                 handle(decode(kind, data))
             except GpuShareError as error:
-                log.warning("process %d: %s", stream.pid, error)
+                self._log_about(stream, "process %d: %s", error)
             count += 1
             if count % LINES_PER_TURN == 0:
                 # reading does not yield while lines are buffered

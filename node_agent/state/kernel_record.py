@@ -7,6 +7,7 @@ monotonic ms; only events carry wall-clock stamps, because people read them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from jupyter_gpushare.messages import GateKind, KernelRequestState, LeaseBody, Share
 
@@ -15,9 +16,13 @@ from .cell_requests import UNGATED_MS, CellRequests
 from .kernel_memory import KernelMemory
 from .kernel_process import KernelProcess, Registration
 from .notices import IdleState, Publication, ReclaimNotice
+from .rate_budget import RateBudget
 from .residence import Residence
 
 __all__ = ["Heartbeat", "KernelRecord", "UserPreferences", "have_same_user"]
+
+ACTIONS_AT_ONCE: Final = 60
+ACTIONS_PER_S: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -27,6 +32,8 @@ class UserPreferences:
     pinned: bool = False
     suspended_by_user: bool = False
     """It is resumed by its next cell, not automatically."""
+    actions: RateBudget = field(default_factory=lambda: RateBudget(ACTIONS_AT_ONCE, ACTIONS_PER_S))
+    """Each is an event that the scheduler stores."""
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ commands run with their own rights.
 from __future__ import annotations
 
 import contextlib
+import encodings.idna  # noqa: F401 - cannot be imported later while this process acts as another user
 import http.client
 import json
 import os

@@ -210,6 +210,56 @@ def _tail(path) -> str:
         return file.read().decode(errors="replace")
 
 
+def test_bad_lines_do_not_fill_the_log(machine: Machine):
+    """Of a server, before the hello, and about kernels: a few lines are logged, and then how many
+    were not.
+    """
+    log = machine.log("agent")
+    before = log.stat().st_size
+    with calm(machine, agent_mib=50, scheduler_mib=50):
+        line = machine.server_of("bob")
+        line.hello()
+        for _ in range(300):
+            line.send_raw(b"".join(b'{"type": "%d"}\n' % number for number in range(100)))
+            line.send(type="register_kernel", n=1, kernel_id="../" + "x" * 3000)
+        line.until("registered")
+        for number in range(300):
+            other = machine.server_of("bob")
+            if number % 2:
+                other.send(type="kernel_hello", kernel_id="k" * 16_000, pid=1, token="x")
+            else:
+                other.send_raw(b"{" * 10_000 + b"\n")
+            assert other.read() is None
+            other.close()
+        line.close()
+    assert log.stat().st_size - before < 100_000
+
+
+def test_actions_are_bounded(machine: Machine):
+    """Each is an event, which the scheduler stores and logs."""
+    line = machine.server_of("bob")
+    line.hello()
+    assert line.register("k-actions").get("error") is None
+    answer = machine.submit(
+        "bob", kernel_id="k-actions", pods=[{"name": "kernel", "gpu": 0.1, "nodes": ["n0"]}]
+    )
+    id_ = answer.json()["id"]
+    line.send(type="kernel_outlook", kernel_id="k-actions", pending=False, workload=id_)
+    eventually(lambda: machine.state(id_) == "running", "it has a share")
+    logs = [machine.log(name) for name in ("agent", "scheduler")]
+    before = [log.stat().st_size for log in logs]
+    refused = 0
+    for number in range(1000):
+        action = ("pin", "unpin")[number % 2]
+        line.send(type="kernel_act", n=number, kernel_id="k-actions", action=action)
+        refused += "too many actions" in str(line.until("act_done", n=number).get("error"))
+    assert refused > 800
+    for log, size in zip(logs, before, strict=True):
+        assert log.stat().st_size - size < 100_000
+    machine.end(id_)
+    line.close()
+
+
 def test_connections_without_a_first_line(machine: Machine):
     """More than the limit of one user, and as many to the scheduler."""
     with calm(machine, agent_mib=100, scheduler_mib=100):
