@@ -52,6 +52,7 @@ class SchedulerApp(SchedulerConfig):
                 self.retention_days * DAY_MS,
                 self.event_retention_days * DAY_MS,
                 self.usage_retention_days * DAY_MS,
+                self.ended_workloads_per_user,
             ),
             groups_of=self._groups_of,
             open_metrics=not self.protect_metrics,

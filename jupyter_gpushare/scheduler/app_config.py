@@ -15,6 +15,7 @@ from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput
 
 from .auth.rate_limits import GENEROUS
 from .store.leadership import SILENT_S
+from .store.retention import ENDED_PER_USER
 
 __all__ = ["SchedulerConfig", "state_directory"]
 
@@ -119,6 +120,12 @@ class SchedulerConfig(JupyterApp):
     )
     retention_days = Integer(
         90, min=1, config=True, help="Days for which ended workloads are kept."
+    )
+    ended_workloads_per_user = Integer(
+        ENDED_PER_USER,
+        min=0,
+        config=True,
+        help="Ended workloads per user that are kept, the latest; 0: all of retention_days.",
     )
     event_retention_days = Integer(90, min=1, config=True, help="Days for which events are kept.")
     usage_retention_days = Integer(400, min=1, config=True, help="Days for which usage is kept.")

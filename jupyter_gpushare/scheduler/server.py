@@ -32,6 +32,7 @@ from .service.service import SchedulerService
 from .store.database import file_in
 from .store.leadership import Leadership
 from .store.locks import lock_of, only_one
+from .store.retention import ENDED_PER_USER
 from .store.store import Retention, Store
 
 __all__ = [
@@ -49,7 +50,8 @@ LOCK: Final = "scheduler.lock"
 BUILT_IN_POLICY: Final = "projects: [{name: shared}]\n"
 """Without a policy file: one project for everybody that shares all GPUs."""
 
-RETENTION: Final = Retention.of(90 * 24 * 3600 * 1000)
+DAY_MS: Final = 24 * 3600 * 1000
+RETENTION: Final = Retention(90 * DAY_MS, 90 * DAY_MS, 90 * DAY_MS, per_user=ENDED_PER_USER)
 """For how long ended workloads, events and usage are kept."""
 
 

@@ -257,6 +257,29 @@ def test_every_kind_is_remembered_for_its_own_time(tmp_path: Path):
     assert kept() == (False, False, False)
 
 
+def test_only_the_latest_ended_workloads_of_a_user_are_kept(tmp_path: Path):
+    bench = Bench(tmp_path, ONE)
+    bench.loop.retention = Retention(90 * DAY, 90 * DAY, 90 * DAY, per_user=10)
+    bench.ask("long", 0.5)
+    for user in ("alice", "bob"):
+        for i in range(12):
+            pod = m.PodRequest(gpu=0 if i % 2 else 0.1)
+            bench.service.submit(ADMIN, m.WorkloadRequest(id=f"{user}{i}", pods=[pod], user=user))
+            bench.service.run_cycle()
+            bench.time += 70_000
+            if user == "bob" or i < 10:
+                bench.service.end(ADMIN, f"{user}{i}")
+    bench.tick()
+    bench.tick()
+    rows = tables(f"sqlite:///{tmp_path}/x.db")
+    kept = {str(row[0]) for row in rows["workloads"]}
+    assert kept == {"long", *(f"alice{i}" for i in range(12)), *(f"bob{i}" for i in range(2, 12))}
+    assert {str(row[1]) for row in rows["events"]} == kept
+    held = {str(row[1]) for row in rows["leases"]}
+    assert {"long", "bob0"} <= held, "leases with GPUs stay, for the usage"
+    assert "bob1" not in held
+
+
 def test_an_ended_workload_keeps_only_displayed_fields(tmp_path: Path):
     """Environments and labels would fill the database for as long as workloads are remembered."""
     bench = Bench(tmp_path, ONE)

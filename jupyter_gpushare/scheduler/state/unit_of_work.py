@@ -196,6 +196,7 @@ class UnitOfWork:
                 old: new for old, new in self.replacements.items() if new != record.id
             }
         self.ended += 1
+        self.store.workload_ended(record.user)
         for lease in record.leases.values():
             self.nodes.send(lease.node, m.LeaseRevoked(revision=self.revision, lease=lease.id))
         gone = m.WorkloadGone(

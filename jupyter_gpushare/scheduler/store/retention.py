@@ -4,6 +4,7 @@ workloads, a limited number at a time.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,10 +16,13 @@ from jupyter_gpushare import messages as m
 from . import schema as s
 from .transaction import StoreTransaction
 
-__all__ = ["Cutoffs", "Pruner", "Retention"]
+__all__ = ["ENDED_PER_USER", "Cutoffs", "Pruner", "Retention"]
 
 LARGE_REQUEST: Final = 4096
 """Characters; smaller requests of ended workloads are kept as they are."""
+SHORT_LEASE_MS: Final = 60_000
+ENDED_PER_USER: Final = 10_000
+"""Ended workloads of one user, unless configured otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ class Cutoffs:
     workloads: int
     events: int
     usage: int
+    per_user: int = 0
+    """See `Retention`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,10 @@ class Retention:
     workloads: int
     events: int
     usage: int
+    per_user: int = 0
+    """How many ended workloads of one user are kept at least; 0: all. A tenth more is kept before
+    the oldest are removed.
+    """
 
     @classmethod
     def of(cls, milliseconds: int) -> Retention:
@@ -49,7 +59,9 @@ class Retention:
         """The cutoffs at this time. Leases are kept at least for `window` (ms), which time-based
         fair share looks at.
         """
-        return Cutoffs(now - self.workloads, now - self.events, now - max(self.usage, window))
+        return Cutoffs(
+            now - self.workloads, now - self.events, now - max(self.usage, window), self.per_user
+        )
 
 
 class Pruner:
@@ -60,6 +72,13 @@ class Pruner:
         """Events of workloads that ended before this time (ms) have been removed."""
         self._reduced_up_to = (-1, "")
         """End (ms) and id of the last workload whose request has been reduced."""
+        self._ended: Counter[str] | None = None
+        """At least as many ended workloads as each user has; None: not counted yet."""
+
+    def workload_ended(self, user: str) -> None:
+        """One more of this user."""
+        if self._ended is not None:
+            self._ended[user] += 1
 
     def prune(self, write: StoreTransaction, before: Cutoffs, most: int) -> int:
         """Removes rows older than the cutoffs: at most `most` workloads and leases, oldest first.
@@ -67,6 +86,10 @@ class Pruner:
         Returns the number of workloads and leases. Their ids may be used again.
         """
         workloads = _ended_before(write, s.workloads, before.workloads, most)
+        if before.per_user and len(workloads) < most:
+            surplus = self._surplus(write, before.per_user, most - len(workloads))
+            _delete_short_leases(write, surplus)
+            workloads += surplus
         for table in (s.events, s.outcomes, s.logs):
             _delete(write, table, "workload", workloads)
         _delete(write, s.workloads, "id", workloads)
@@ -84,6 +107,22 @@ class Pruner:
         _delete(write, s.usage, "lease", leases)
         _delete(write, s.leases, "id", leases)
         return len(workloads) + len(leases)
+
+    def _surplus(self, write: StoreTransaction, per_user: int, most: int) -> list[str]:
+        """The oldest ended workloads of a user who has too many."""
+        if self._ended is None:
+            self._ended = Counter(_count_ended(write))
+        crowded = (user for user, n in self._ended.items() if n > per_user + per_user // 10)
+        user = next(crowded, None)
+        if user is None:
+            return []
+        self._ended[user] = _count_ended(write, user).get(user, 0)
+        surplus = self._ended[user] - per_user
+        if surplus <= 0:
+            return []
+        query = sql.select(s.workloads.c.id).where(*_ended_of(user))
+        query = query.order_by(s.workloads.c.ended_ms).limit(min(surplus, most))
+        return list(write.connection.execute(query).scalars())
 
     def _reduce_requests(self, write: StoreTransaction, most: int) -> None:
         """Removes labels and the environment from requests of ended workloads; only their amounts
@@ -114,6 +153,33 @@ class Pruner:
         else:
             self._events_removed_before = max(self._events_removed_before, before)
         return [row.id for row in found]
+
+
+def _ended_of(user: str | None) -> list[sql.ColumnElement[bool]]:
+    ended = s.workloads.c.ended_ms.is_not(None)
+    return [ended] if user is None else [ended, s.workloads.c.user == user]
+
+
+def _count_ended(write: StoreTransaction, user: str | None = None) -> dict[str, int]:
+    """Ended workloads of one user, or of each."""
+    column = s.workloads.c.user
+    query = sql.select(column, sql.func.count().label("number")).where(*_ended_of(user))
+    rows = write.connection.execute(query.group_by(column))
+    return {row.user: row.number for row in rows}
+
+
+def _delete_short_leases(write: StoreTransaction, workloads: list[str]) -> None:
+    """Leases that hardly count for usage: a user who ends workloads by the thousand has many.
+    Longer ones stay, because fair shares look at them.
+    """
+    if not workloads:
+        return
+    lasted = s.leases.c.ended_ms - s.leases.c.started_ms
+    is_short = sql.or_(lasted < SHORT_LEASE_MS, s.leases.c.body.like('%"planned_gpus":[]%'))
+    query = sql.select(s.leases.c.id).where(s.leases.c.workload.in_(workloads), is_short)
+    leases = list(write.connection.execute(query).scalars())
+    _delete(write, s.usage, "lease", leases)
+    _delete(write, s.leases, "id", leases)
 
 
 def _reduce(write: StoreTransaction, workload: str) -> None:

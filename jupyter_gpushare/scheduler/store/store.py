@@ -155,6 +155,10 @@ class Store(StoreReader):
             self._stopped = why
             self.on_stopped(why)
 
+    def workload_ended(self, user: str) -> None:
+        """A workload of this user has ended: counted for `prune`."""
+        self._pruner.workload_ended(user)
+
     def prune(self, before: Cutoffs, most: int = 500) -> int:
         """Removes rows older than the cutoffs; see `Pruner.prune`."""
         with self.transaction() as write:
