@@ -12,6 +12,7 @@ import sys
 import time
 
 from tests.agent.simulated_node import GIB, World
+from tests.benchmarks.machine import print_speed
 
 GATES, RECLAIMS, STEADY_S = 500, 7, 10.0
 GATE_BAR_MS, SUSPEND_BAR_MS, KILL_BAR_MS, STEADY_BAR = 2.0, 300.0, 500.0, 1.0
@@ -112,4 +113,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_speed()
     main()

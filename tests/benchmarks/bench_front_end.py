@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.machine import print_speed
 from tests.ui.lab import ROOT, demo, run_script, scripted
 
 REPORT = ROOT / "docs" / "measurements" / "front-end.md"
@@ -101,4 +102,5 @@ def frame_row(what: str, frames: dict[str, float]) -> tuple[str, str, str, bool]
 
 
 if __name__ == "__main__":
+    print_speed()
     sys.exit(main())

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from jupyter_client.blocking import BlockingKernelClient
 
+from tests.benchmarks.machine import print_speed
 from tests.workers import free_port
 
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
@@ -172,4 +173,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    print_speed()
     sys.exit(main())

@@ -26,6 +26,7 @@ import psutil
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
+from tests.benchmarks.machine import print_speed
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.scheduler_forks import Child, ForkServer
 
@@ -269,4 +270,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_speed()
     main()

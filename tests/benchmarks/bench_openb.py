@@ -37,6 +37,7 @@ from jupyter_gpushare.core.model.model import (
     Quota,
     Workload,
 )
+from tests.benchmarks.machine import print_speed
 from tests.benchmarks.traces import folder, rows
 
 CASES: Final = {
@@ -173,4 +174,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_speed()
     main()

@@ -36,6 +36,7 @@ from jupyter_gpushare.core.model.model import (
     Workload,
 )
 from jupyter_gpushare.core.pool_options import chosen
+from tests.benchmarks.machine import print_speed
 from tests.benchmarks.replay import HOUR, Job, Replay
 
 Row = dict[str, str | float]
@@ -264,4 +265,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_speed()
     main()

@@ -33,6 +33,7 @@ from jupyter_gpushare.core.model.model import (
     Quota,
     TimeBased,
 )
+from tests.benchmarks.machine import print_speed
 from tests.benchmarks.replay import HOUR, Job, Replay, jain, water_filled
 from tests.benchmarks.traces import folder, rows
 
@@ -155,4 +156,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_speed()
     main()

@@ -25,6 +25,7 @@ from node_agent.devices.nvidia.nvidia_devices import NvidiaDevices
 from node_agent.devices.nvidia.nvml import Nvml
 from node_agent.system.processes import ProcessId, process_at
 from tests.agent.fake_driver_kernels import loaded
+from tests.benchmarks.machine import print_speed
 from tests.fake_driver.fake_gpu_machine import MIB, FakeGpuMachine
 
 GPUS, KERNELS, ROUNDS, ROUND_S, BAR = 8, 32, 5, 6.0, 1.0
@@ -120,4 +121,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    print_speed()
     raise SystemExit(main())

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.scheduler.store.store import Store, WorkloadRow
+from tests.benchmarks.machine import print_speed
 from tests.scheduler.agents import node
 from tests.scheduler.databases import running_cluster
 from tests.scheduler.scheduler_forks import ForkServer
@@ -168,4 +169,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_speed()
     main()

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import SchedulerClient
+from tests.benchmarks.machine import print_speed
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.scheduler_forks import ForkServer
 
@@ -129,4 +130,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_speed()
     main()

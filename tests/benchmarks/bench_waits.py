@@ -30,6 +30,7 @@ from jupyter_gpushare.core.estimates.wait_history import DAY, WaitHistory, WaitS
 from jupyter_gpushare.core.model.amounts import GPU
 from tests.benchmarks.bench_philly import SPAN, STEP, replayed
 from tests.benchmarks.bench_philly import sampled as sampled_jobs
+from tests.benchmarks.machine import print_speed
 from tests.benchmarks.traces import folder, rows
 
 LOADS: Final = (0.6, 0.75, 1.0, 1.3)
@@ -223,4 +224,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_speed()
     main()

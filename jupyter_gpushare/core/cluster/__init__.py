@@ -1,7 +1,7 @@
 """The cluster in memory.
 
 `cluster` is the public interface and `state` the mutable model, undone through `undo_log`. Nodes:
-`nodes`, `topology`, `capacity`. Pools and queues: `pools`, `queues`, `quota`, `queue_positions`.
-Workloads: `work`, `pending_index`. Placement `defragment`: `packing`, `fragmentation`. `cow_dict`
-is a copy-on-write mapping, `versions` numbers the states of pools.
+`nodes`, `topology`, `capacity`, `departures`. Pools and queues: `pools`, `queues`, `quota`,
+`queue_positions`. Workloads: `work`, `pending_index`. Placement `defragment`: `packing`,
+`fragmentation`. `cow_dict` is a copy-on-write mapping, `versions` numbers the states of pools.
 """

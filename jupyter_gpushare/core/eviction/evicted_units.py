@@ -12,8 +12,8 @@ __all__ = ["EvictedUnits"]
 class EvictedUnits:
     """A set of units that remembers the set from which it grew.
 
-    Whoever judged `base` has to judge only `added`, so that a gang costs the sum of its pods. The
-    order is that of the victim list, where additions may come between older units.
+    A validator that judged `base` has to judge only `added`, so that a gang costs the sum of its
+    pods. The order is that of the victim list, where additions may come between older units.
     """
 
     __slots__ = ("_units", "added", "base")
