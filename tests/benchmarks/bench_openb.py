@@ -48,14 +48,14 @@ CASES: Final = {
     "binpack, random names": (NodePool("default"), "random"),
     "spread, first name": (NodePool("default", gpu="spread"), "first"),
 }
-FILES: Final = ("openb_node_list_gpu_node.csv", "openb_pod_list_default.csv")
+NODES: Final = "openb_node_list_gpu_node.csv"
 BATCH: Final = 1000
 """Arrivals per cycle."""
 
 
 def machines(data: Path, naming: str, seed: int) -> list[Node]:
     """The GPU nodes; ties in the core go to the first name, so naming them decides ties."""
-    found = sorted(rows(data / FILES[0]), key=lambda row: row["sn"])
+    found = sorted(rows(data / NODES), key=lambda row: row["sn"])
     order = list(range(len(found)))
     if naming == "last":
         order.reverse()
@@ -78,9 +78,13 @@ def milli(row: dict[str, str]) -> int:
     return int(row["num_gpu"]) * int(row["gpu_milli"] or 0)
 
 
-def arrivals(data: Path, nodes: list[Node], seed: int) -> Iterator[Pod]:
+def pod_file(trace: str) -> str:
+    return f"openb_pod_list_{trace}.csv"
+
+
+def arrivals(file: Path, nodes: list[Node], seed: int) -> Iterator[Pod]:
     """The pods in the order of arrival, until the requests reach the capacity."""
-    trace = rows(data / FILES[1])
+    trace = rows(file)
     capacity = sum(node.gpus for node in nodes) * GPU
     chooser = random.Random(seed)
     drawn, requested = list(trace), sum(map(milli, trace))
@@ -94,21 +98,19 @@ def arrivals(data: Path, nodes: list[Node], seed: int) -> Iterator[Pod]:
         requested += milli(row)
         if requested > capacity:
             return
-        named = (
-            tuple(n.name for n in nodes if n.labels["model"] in row["gpu_spec"].split("|"))
-            if row["gpu_spec"]
-            else ()
-        )
+        models = (row.get("gpu_spec") or "").split("|")  # some variants lack the column
         yield Pod(
             f"p{i}",
             gpu=milli(row),
             cpu=int(row["cpu_milli"]),
             memory=int(row["memory_mib"]),
-            node_affinity=named,
+            node_affinity=tuple(n.name for n in nodes if n.labels["model"] in models),
         )
 
 
-def allocated(data: Path, pool: NodePool, naming: str, seed: int) -> tuple[float, float]:
+def allocated(
+    data: Path, pool: NodePool, naming: str, seed: int, trace: str = "default"
+) -> tuple[float, float]:
     """Percentage of all GPUs allocated at the end, and seconds per thousand pods."""
     nodes = machines(data, naming, seed)
     everything = Quota(Amounts(UNLIMITED, UNLIMITED, UNLIMITED))
@@ -121,7 +123,7 @@ def allocated(data: Path, pool: NodePool, naming: str, seed: int) -> tuple[float
     cluster = Cluster(policy)
     for node in nodes:
         cluster.apply(NodeJoined(node))
-    pods = arrivals(data, nodes, seed)
+    pods = arrivals(data / pod_file(trace), nodes, seed)
     count, seconds, placed = 0, 0.0, 0
     sizes: dict[str, int] = {}
     while batch := list(islice(pods, BATCH)):
@@ -140,9 +142,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--only", default="")
+    parser.add_argument(
+        "--trace", default="default", help="a variant of the pod list, such as gpuspec33"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    data = folder(*FILES)
+    data = folder(NODES, pod_file(options.trace))
     if data is None:
         return
     results = []
@@ -153,7 +158,10 @@ def main() -> None:
     for name, (pool, naming) in CASES.items():
         if options.only not in name:
             continue
-        runs = [allocated(data, pool, naming, seed) for seed in range(42, 42 + options.seeds)]
+        runs = [
+            allocated(data, pool, naming, seed, options.trace)
+            for seed in range(42, 42 + options.seeds)
+        ]
         parts, seconds = [part for part, _ in runs], statistics.median(second for _, second in runs)
         mean, deviation = statistics.mean(parts), statistics.stdev(parts) if len(parts) > 1 else 0.0
         results.append(

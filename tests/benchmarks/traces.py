@@ -29,7 +29,7 @@ def folder(*names: str) -> Path | None:
     absent = [name for name in names if not (place / name).is_file()]
     if not absent:
         return place
-    wanted = " ".join(SOURCES[name] + name for name in absent)
+    wanted = " ".join(SOURCES.get(name, OPENB) + name for name in absent)
     sys.stdout.write(
         f"skipped: download {', '.join(absent)} to a directory (curl -O for each of: {wanted}), "
         "and set GPUSHARE_TRACES to it\n"

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.core.allocation.placement import best_assignment
 from jupyter_gpushare.core.cluster.cluster import Cluster
-from jupyter_gpushare.core.cluster.fragmentation import typical
+from jupyter_gpushare.core.cluster.fragmentation import (
+    SCARCITY,
+    FragmentationMeasure,
+    Kind,
+    typical,
+)
+from jupyter_gpushare.core.cluster.nodes import NodeState
 from jupyter_gpushare.core.cluster.packing import Defragmenter
 from jupyter_gpushare.core.cycle.cycle import cycle, what_if
 from jupyter_gpushare.core.model.amounts import GPU
@@ -44,7 +50,7 @@ def place_of(cluster: Cluster, id_: str) -> tuple[str, tuple[int, ...]]:
     return spot.node, spot.devices
 
 
-def test_kinds_are_counted_in_whole_percents() -> None:
+def test_kinds_are_counted_in_half_percents() -> None:
     """Rare kinds, CPU-only pods and MIG instances are left out; ties are broken by the request."""
     half, whole, rare = (
         PodRequirements(Pod("a", gpu=500)),
@@ -54,12 +60,57 @@ def test_kinds_are_counted_in_whole_percents() -> None:
     counts = {
         half: 300,
         whole: 300,
-        rare: 2,
+        rare: 1,
         PodRequirements(Pod("d", cpu=1000)): 500,
         PodRequirements(Pod("e", mig=(("1g.10gb", 1),))): 500,
     }
-    assert typical(counts) == ((half, 50), (whole, 50))
-    assert typical({half: 290, whole: 310, rare: 0}) == ((whole, 52), (half, 48))
+    assert typical(counts) == (Kind(half, 100, 0, 0), Kind(whole, 100, 0, 0))
+    kinds = typical({half: 290, whole: 310, rare: 0})
+    assert [(kind.need, kind.frequency) for kind in kinds] == [(whole, 103), (half, 97)]
+
+
+def test_requests_for_the_same_gpus_on_the_same_nodes_are_one_kind() -> None:
+    """With their mean CPU and memory, rounded up to half a core and 1 GiB."""
+    small, large, elsewhere = (
+        PodRequirements(Pod("a", gpu=500, cpu=1000, memory=100)),
+        PodRequirements(Pod("b", gpu=500, cpu=4000, memory=4096)),
+        PodRequirements(Pod("c", gpu=500, cpu=1000, node_affinity=("n1", "n2"))),
+    )
+    assert typical({large: 1, small: 2, elsewhere: 1}) == (
+        Kind(small, 150, 2000, 2048),
+        Kind(elsewhere, 50, 1000, 0),
+    )
+    assert typical({small: 2, elsewhere: 1, large: 1}) == typical(
+        {large: 1, small: 2, elsewhere: 1}
+    )
+
+
+def test_nodes_that_few_can_use_otherwise_are_spared_for_those_who_name_them() -> None:
+    """A share of 0.6 would fill the only GPU of n0, and leaves 0.4 useless elsewhere. But then n0
+    has no room for a share of 0.3 that must run there.
+    """
+    machines = [Node("n0", gpus=1), Node("n1", gpus=8)]
+    first, named = (
+        Workload(name, "p", (Pod(name, gpu=gpu, node_affinity=("n0",)),), created=created)
+        for name, gpu, created in (("first", 400, 0), ("named", 300, 100))
+    )
+    waiting = [asked(f"t{i}", created=10 + i, gpu=600) for i in range(4)]
+    cluster = packed(machines, first, *waiting, named)
+    assert place_of(cluster, "named")[0] == "n0"
+    assert {place_of(cluster, one.id)[0] for one in waiting} == {"n1"}
+
+
+def test_the_weight_of_a_kind_is_its_frequency_times_its_scarcity() -> None:
+    """Every node admits the first kind, a quarter of the GPUs the second, and none the third."""
+    anywhere, named, nowhere = (
+        PodRequirements(Pod("a", gpu=500)),
+        PodRequirements(Pod("b", gpu=500, node_affinity=("n0",))),
+        PodRequirements(Pod("c", gpu=500, node_affinity=("gone",))),
+    )
+    machines = [NodeState(Node("n0", gpus=2), "default"), NodeState(Node("n1", gpus=6), "default")]
+    kinds = [Kind(anywhere, 100, 0, 0), Kind(named, 50, 0, 0), Kind(nowhere, 50, 0, 0)]
+    weights = FragmentationMeasure(kinds, machines).weights.tolist()
+    assert weights[:2] == [100 * SCARCITY, 50 * 4 * SCARCITY]
 
 
 def test_a_small_share_spares_the_device_that_still_serves_the_typical_one() -> None:
