@@ -201,20 +201,26 @@ class PodServer(FakeServer):
     def kernel_user(self) -> list[str]:
         return [self.pod.user]
 
-    def environment(self, registered: Registered) -> dict[str, str]:
-        """As our server does: the token is in a file of the pod."""
-        if not registered.token:
-            return registered.env
-        kernel_id = registered.env["GPUSHARE_KERNEL_ID"]
-        path = self.pod.place(self.pod.home / kernel_id, registered.token)
-        return registered.env | {"GPUSHARE_TOKEN_FILE": str(path)}
+    def prefix(self, registered: Registered) -> list[str]:
+        """Only the kernel has its variables: what enters the container is no process of it. The
+        token is in a file of the pod, as with our server.
+        """
+        path = self.pod.place(
+            self.pod.home / registered.env["GPUSHARE_KERNEL_ID"], registered.token
+        )
+        env = registered.env | {"GPUSHARE_TOKEN_FILE": str(path)}
+        return [*self.wrap, "env", *(f"{name}={value}" for name, value in env.items())]
+
+    def visible(self, registered: Registered) -> dict[str, str]:
+        return {}
 
     def reported_pid(self, process: asyncio.subprocess.Process) -> int:
-        """As in the container. `nsenter` waits for its only child."""
+        """As in the container, once it has its user. `nsenter` waits for its only child."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             for child in psutil.Process(process.pid).children():
-                return int(_status(child.pid, "NSpid").split()[-1])
+                if child.uids().real == int(self.pod.user):
+                    return int(_status(child.pid, "NSpid").split()[-1])
             time.sleep(0.005)
         raise AssertionError("the kernel did not start")
 

@@ -166,8 +166,12 @@ class FakeServer:
     def kernel_user(self) -> list[str]:
         return [self.user.pw_name] if self.user else []
 
-    def environment(self, registered: Registered) -> dict[str, str]:
-        """Of a kernel."""
+    def prefix(self, registered: Registered) -> list[str]:
+        """What stands before the command of a kernel."""
+        return self.wrap
+
+    def visible(self, registered: Registered) -> dict[str, str]:
+        """Environment of that command."""
         return registered.env
 
     def reported_pid(self, process: asyncio.subprocess.Process) -> int:
@@ -212,7 +216,7 @@ class FakeServer:
     async def launch(self, kernel_id: str, *, wants_gpu: bool = True, **more) -> Child:
         registered = await self.register(kernel_id, wants_gpu=wants_gpu, **more)
         process = await asyncio.create_subprocess_exec(
-            *self.wrap,
+            *self.prefix(registered),
             sys.executable,
             "-m",
             "tests.agent.kernel_process",
@@ -220,10 +224,7 @@ class FakeServer:
             stdin=-1,
             stdout=-1,
             cwd=ROOT,
-            env=os.environ
-            | self.environment(registered)
-            | {"PYTHONPATH": str(ROOT)}
-            | self.environ,
+            env=os.environ | self.visible(registered) | {"PYTHONPATH": str(ROOT)} | self.environ,
             limit=1 << 22,
         )
         child = self.kernels[kernel_id] = Child(process)
@@ -316,7 +317,11 @@ class World:
                             return found
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            raise AssertionError(f"never came: {what}; books: {self.agent.node.kernels}") from None
+            raise AssertionError(f"never came: {what}; books: {self.books()}") from None
+
+    def books(self) -> object:
+        """What a failed test shows."""
+        return self.agent.node.kernels
 
     def used(self) -> dict[int, int]:
         """MiB per GPU as the driver sees it."""
