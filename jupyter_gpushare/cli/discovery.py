@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-import json
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from jupyter_gpushare.addresses import DEMO, SchedulerNote, home, scheduler_note
 from jupyter_gpushare.client import SchedulerClient, token_in
 from jupyter_gpushare.core.model.errors import InvalidInput, Unavailable
 from jupyter_gpushare.failover import Failover, to_schedulers
 from jupyter_gpushare.transports import UNIX, HttpTransport
 
 __all__ = ["DEMO", "ask", "home", "late_scheduler_options", "scheduler_options", "transport_to"]
-
-DEMO: Final = "demo"
-"""Link to the state directory of the running demo."""
 
 T = TypeVar("T")
 
@@ -100,7 +95,7 @@ def transport_to(
     given = token_file
     if url is None:
         note = _note()
-        url, token_file = note["url"], token_file or note["token_file"]
+        url, token_file = note.url, token_file or note.token_file
     if not token_file and not url.startswith(UNIX):
         raise InvalidInput(
             "a token is required: --token-file FILE or $GPUSHARE_TOKEN_FILE", field="token-file"
@@ -110,21 +105,12 @@ def transport_to(
     return to_schedulers(url, token_in(token_file) if token_file else "", ca_file=ca_file)
 
 
-def home() -> Path:
-    """The directory with the addresses of this user's schedulers."""
-    from jupyter_core.paths import jupyter_data_dir
-
-    return Path(os.environ.get("GPUSHARE_STATE") or Path(jupyter_data_dir()) / "gpushare")
-
-
-def _note() -> dict[str, str]:
+def _note() -> SchedulerNote:
     """The address and token file of this user's scheduler, else of the demo."""
-    folder = home()
-    for place in (folder, folder / DEMO):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            note = json.loads((place / "scheduler.json").read_text())
-            return {"url": str(note["url"]), "token_file": str(note["token_file"])}
-    raise Unavailable(
-        f"no scheduler is running on this machine (none in {folder}): set --scheduler URL or"
-        " $GPUSHARE_SCHEDULER"
-    )
+    note = scheduler_note()
+    if note is None:
+        raise Unavailable(
+            f"no scheduler is running on this machine (none in {home()}): set --scheduler URL or"
+            " $GPUSHARE_SCHEDULER"
+        )
+    return note

@@ -54,6 +54,8 @@ class RegisterKernel(Tagged, frozen=True, kw_only=True, tag="register_kernel"):
     """None: a server of version 0.1, which loads our code into every Python kernel."""
     gate_reason: str = ""
     """Why, as one clause; shown with a kernel that has no gate."""
+    ends_with_server: bool = False
+    """The kernel is ended when the process that registers it has ended: nbconvert, papermill."""
     pid: int | None = None
     token_hash: str = ""
     launch: str = ""

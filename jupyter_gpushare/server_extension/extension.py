@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -18,24 +17,16 @@ from .clients.agent_client import AgentClient
 from .clients.embedded_scheduler import EmbeddedOptions
 from .clients.embedded_services import EmbeddedServices
 from .clients.jupyter_server import JupyterServer, register_events
+from .clients.local_user import local_user
 from .clients.scheduler_transport import LateTransport, remote_scheduler
 from .handlers.api import handlers
-from .handlers.base import SETTING
 from .requests.presets import DEFAULT_PRESETS, presets_or_default
-from .services.service import GpuShareService
+from .services.service import SETTING, GpuShareService
 from .services.status import ServiceSettings
 
 __all__ = ["GpuShareExtension", "local_user"]
 
 PROVISIONER: Final = "gpushare-provisioner"
-
-
-def local_user() -> str:
-    """The user of this process; in a container the user id may have no name."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid{os.getuid()}"
 
 
 class GpuShareExtension(ExtensionApp):

@@ -1,13 +1,16 @@
 """The kernel provisioner: a local kernel that starts at once, connected to the node agent, without
 the server's secrets.
 
-It never waits for a GPU, never raises on a restart, and releases the share only in
-`cleanup(restart=False)`: Jupyter's `kill` and `terminate` do not say whether the kernel restarts.
-Without our server extension it is a plain local provisioner.
+In a Jupyter server it never waits for a GPU and never raises on a restart. It releases the share
+only in `cleanup(restart=False)`: Jupyter's `kill` and `terminate` do not say whether the kernel
+restarts. In a tool without a server (papermill, nbconvert) it connects to the scheduler and the
+node agent itself, and waits for the GPU before the kernel starts. Without these it is a plain local
+provisioner.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -21,12 +24,16 @@ from traitlets import Any as AnyTrait
 from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import Event, KernelRequest, stamp
 
-from .handlers.base import SETTING
+from .headless.host import ToolHost
+from .headless.report import report
+from .headless.session import tool_session
+from .headless.tool import inherited, is_inside_share, tool_name
 from .kernels.request import CONFIG_FIELDS, from_config, unknown_keys_message
 from .launch.bootstrap import bootstrap_environment
+from .launch.kernel_host import KernelHost
 from .launch.launch_plan import LaunchPlan, plan_launch
 from .launch.proxied_provisioner import ProxiedProvisioner
-from .services.service import GpuShareService
+from .services.service import SETTING, GpuShareService
 
 __all__ = ["GpuShareProvisioner"]
 
@@ -84,61 +91,93 @@ class GpuShareProvisioner(ProxiedProvisioner):
     queue_anyway = _setting("Queue a request that no node can run now, in place of an error.")
 
     _launches = 0
+    _tool: ToolHost | None = None
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         kwargs = await super().pre_launch(**kwargs)
-        kwargs["env"] = env = _without_secrets(kwargs["env"])
         is_first, self._launches = self._launches == 0, self._launches + 1
-        service = self._service()
-        if service is None:
+        if is_inside_share(kwargs["env"]) and self._is_in_tool():
+            return self._inherit_share(kwargs)
+        kwargs["env"] = env = _without_secrets(kwargs["env"])
+        host = self._server_host()
+        if host is None:
+            host = self._tool = await self._find_tool_host(is_first)
+        if host is None:
             return kwargs
-        request = await self._first_request(service) if is_first else None
-        has_proxy = self.can_use_proxy(kwargs["cmd"])
-        plan = plan_launch(kwargs["cmd"], self._language(), has_proxy=has_proxy)
-        self.log.debug("gpushare: kernel %s: %s (%s)", self.kernel_id, plan.gate, plan.reason)
+        request = await self._first_request(host) if is_first else None
+        plan = self._plan(kwargs["cmd"])
         if plan.gate == "bootstrap":
             env |= bootstrap_environment(env)
         try:
-            env |= await self._kernel_environment(service, env, request, plan)
+            env |= await self._kernel_environment(host, env, request, plan)
             if is_first:
-                self._report_unknown_keys(service)
-        except Exception:
+                self._report_unknown_keys(host)
+        except Exception as error:
+            if is_first and self._tool is not None and isinstance(error, GpuShareError):
+                raise RuntimeError(error.message) from None  # a tool ends with this line
             # A restart that raises leaves a notebook that stays disconnected; a kernel without a
             # GPU still works.
             self.log.exception("gpushare: kernel %s starts without a GPU", self.kernel_id)
         return await self.use_proxy(kwargs) if plan.gate == "proxy" else kwargs
 
+    def _plan(self, cmd: list[str]) -> LaunchPlan:
+        has_proxy = self.can_use_proxy(cmd)
+        plan = plan_launch(cmd, self._language(), has_proxy=has_proxy)
+        self.log.debug("gpushare: kernel %s: %s (%s)", self.kernel_id, plan.gate, plan.reason)
+        return plan
+
+    def _inherit_share(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """In a command or notebook with a share, the kernel is one of its processes."""
+        if from_config(self._request_config()) is not None:
+            report("the kernel uses the share of the command or notebook that starts it")
+        outer = inherited(kwargs["env"])
+        kwargs["env"] = env = {n: value for n, value in outer.items() if not SECRETS.fullmatch(n)}
+        if self._plan(kwargs["cmd"]).gate == "bootstrap":
+            env |= bootstrap_environment(env)
+        return kwargs
+
+    async def _find_tool_host(self, is_first: bool) -> ToolHost | None:
+        """Outside of a server with our extension. Raises RuntimeError: GPUs are required."""
+        if not is_first:
+            return self._tool
+        try:
+            return ToolHost(await asyncio.to_thread(tool_session), waits=self._is_in_tool())
+        except GpuShareError as error:
+            if os.environ.get("GPUSHARE_REQUIRED") == "1":
+                raise RuntimeError(f"no GPU: {error.message} (GPUSHARE_REQUIRED=1)") from None
+            if any(value is not None for value in self._request_config().values()):
+                report(f"the kernel starts without a GPU: {error.message}")
+            return None
+
     def _proxy_environment(self) -> Mapping[str, str]:
         return _without_secrets(os.environ)
 
     def before_relaunch(self) -> None:
-        service = self._service()
-        if service is not None:
-            service.lifecycle.restarting(self.kernel_id)
+        host = self._host()
+        if host is not None:
+            host.restarting(self.kernel_id)
 
     def after_relaunch(self) -> None:
-        service = self._service()
-        if service is not None and self.pid:
-            service.lifecycle.launched(self.kernel_id, self.pid)
+        host = self._host()
+        if host is not None and self.pid:
+            host.launched(self.kernel_id, self.pid)
 
     def on_proxy_failed(self) -> None:
         super().on_proxy_failed()
-        service = self._service()
-        if service is not None:
+        host = self._host()
+        if host is not None:
             now = stamp(time.time_ns() // 1_000_000)
-            service.lifecycle.add_event(
-                self.kernel_id, Event(time=now, kind="lost", message=PROXY_FAILED_TEXT)
-            )
+            host.add_event(self.kernel_id, Event(time=now, kind="lost", message=PROXY_FAILED_TEXT))
 
     async def _kernel_environment(
         self,
-        service: GpuShareService,
+        host: KernelHost,
         env: Mapping[str, str],
         request: KernelRequest | None,
         plan: LaunchPlan,
     ) -> dict[str, str]:
         """The variables of the agent, without those that `env` overrides."""
-        ours = await service.lifecycle.register(
+        ours = await host.register(
             self.kernel_id,
             name=self._name(env),
             language=self._language(),
@@ -149,14 +188,12 @@ class GpuShareProvisioner(ProxiedProvisioner):
             return ours
         return {name: value for name, value in ours.items() if name not in GPU_VISIBILITY}
 
-    def _report_unknown_keys(self, service: GpuShareService) -> None:
+    def _report_unknown_keys(self, host: KernelHost) -> None:
         message = unknown_keys_message(self._config())
         if message:
             self.log.warning("gpushare: kernel %s: %s", self.kernel_id, message)
             now = stamp(time.time_ns() // 1_000_000)
-            service.lifecycle.add_event(
-                self.kernel_id, Event(time=now, kind="refused", message=message)
-            )
+            host.add_event(self.kernel_id, Event(time=now, kind="refused", message=message))
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         # An automatic restart and a person's restart can overlap: the older process would keep the
@@ -172,15 +209,15 @@ class GpuShareProvisioner(ProxiedProvisioner):
 
     async def post_launch(self, **kwargs: Any) -> None:
         await super().post_launch(**kwargs)
-        service = self._service()
-        if service is not None and self.pid:
-            service.lifecycle.launched(self.kernel_id, self.pid)
+        host = self._host()
+        if host is not None and self.pid:
+            host.launched(self.kernel_id, self.pid)
 
     async def send_signal(self, signum: int) -> None:
         await super().send_signal(signum)
-        service = self._service()
-        if service is not None and signum == signal.SIGINT:
-            service.lifecycle.interrupted(self.kernel_id)
+        host = self._host()
+        if host is not None and signum == signal.SIGINT:
+            host.interrupted(self.kernel_id)
 
     async def shutdown_requested(self, restart: bool = False) -> None:
         self._report_ending()
@@ -196,53 +233,67 @@ class GpuShareProvisioner(ProxiedProvisioner):
 
     async def cleanup(self, restart: bool = False) -> None:
         await super().cleanup(restart=restart)
-        service = self._service()
-        if service is None:
+        host = self._host()
+        if host is None:
             return
         if restart:
-            service.lifecycle.restarting(self.kernel_id)
-        else:
-            service.lifecycle.ended(self.kernel_id)
+            host.restarting(self.kernel_id)
+            return
+        host.ended(self.kernel_id)
+        if self._tool is not None:
+            await self._tool.flush()
 
     # ---- parts
 
     def _report_ending(self) -> None:
-        service = self._service()
+        host = self._host()
         # After a crash, Jupyter's restarter kills a process that has ended.
-        if service is not None and self.process is not None and self.process.poll() is None:
-            service.lifecycle.ending(self.kernel_id)
+        if host is not None and self.process is not None and self.process.poll() is None:
+            host.ending(self.kernel_id)
 
-    def _service(self) -> GpuShareService | None:
-        """The server's services, found through the parents of the kernel manager.
+    def _host(self) -> KernelHost | None:
+        """The services of the server, else of this tool, if the kernel was launched with them."""
+        return self._server_host() or self._tool
 
-        None in nbconvert, papermill and `jupyter console`.
-        """
+    def _server_host(self) -> KernelHost | None:
+        service = (self._server_settings() or {}).get(SETTING)
+        return service.lifecycle if isinstance(service, GpuShareService) else None
+
+    def _is_in_tool(self) -> bool:
+        """Whether no Jupyter server runs this kernel: nbconvert, papermill, `jupyter console`."""
+        return self._server_settings() is None
+
+    def _server_settings(self) -> Mapping[str, object] | None:
+        """Of the server, found through the parents of the kernel manager; None: no server."""
         owner: Any = self.parent
         while owner is not None:
             settings = getattr(getattr(owner, "web_app", None), "settings", None)
-            if settings is not None:
-                found = settings.get(SETTING)
-                return found if isinstance(found, GpuShareService) else None
+            if isinstance(settings, Mapping):
+                return settings
             owner = getattr(owner, "parent", None)
         return None
 
-    async def _first_request(self, service: GpuShareService) -> KernelRequest | None:
+    async def _first_request(self, host: KernelHost) -> KernelRequest | None:
         try:
-            return await self._request(service)
+            return await self._request(host)
         except GpuShareError as error:
+            text = f"{error.message} (kernelspec config: {error.field or 'gpu'})"
+            if host is self._tool:
+                raise RuntimeError(text) from None
             status = error.status_hint if 400 <= error.status_hint < 500 else 400
-            raise HTTPError(
-                status, f"{error.message} (kernelspec config: {error.field or 'gpu'})"
-            ) from None
+            raise HTTPError(status, text) from None
 
-    async def _request(self, service: GpuShareService) -> KernelRequest | None:
+    async def _request(self, host: KernelHost) -> KernelRequest | None:
         """The kernelspec's request, checked by the scheduler if that answers quickly.
 
         Raises:
             GpuShareError: it is invalid.
         """
-        request = from_config({name: getattr(self, name) for name in CONFIG_FIELDS})
-        return await service.requests.check(request) if request is not None else None
+        request = from_config(self._request_config())
+        return await host.check(request) if request is not None else None
+
+    def _request_config(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in CONFIG_FIELDS}
 
     def _config(self) -> Mapping[str, object]:
         """The kernelspec's `config`, unchanged."""
@@ -256,7 +307,7 @@ class GpuShareProvisioner(ProxiedProvisioner):
         root = getattr(getattr(self.parent, "parent", None), "root_dir", "") or ""
         if path and root and path.startswith(root.rstrip("/") + "/"):
             return os.path.relpath(path, root)
-        return path
+        return path or (tool_name(env) if self._is_in_tool() else "")
 
     def _language(self) -> str:
         return str(getattr(self.kernel_spec, "language", "") or "")

@@ -52,7 +52,7 @@ from ..socket.socket_server import SocketConnection, SocketServer
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
 from ..system.process_owner import ProcessOwner
-from ..system.processes import is_kernel_process, is_proxy_process
+from ..system.processes import ProcessId, is_kernel_process, is_proxy_process, process_at
 from .cell_handlers import CellHandlers
 from .relay import RequestRelay
 from .user_actions import UserActions
@@ -294,12 +294,17 @@ class MessageHandlers:
     async def _register(self, server: str, owner: ProcessOwner, body: RegisterKernel) -> None:
         try:
             _check_size(body)
-            environment, token = await self._lifecycle.register(server, owner, body)
+            registrar = self._registrar(server) if body.ends_with_server else None
+            environment, token = await self._lifecycle.register(server, owner, body, registrar)
             answer = Registered(n=body.n, env=environment, token=token)
         except GpuShareError as error:
             self._peer_log.warning(owner, "a kernel of %s was not registered: %s", owner, error)
             answer = Registered(n=body.n, env={}, error=error_detail(error))
         self._node.ports.to_server(server, answer)
+
+    def _registrar(self, server: str) -> ProcessId | None:
+        connection = self._socket_server.servers.get(server)
+        return process_at(connection.pid) if connection is not None else None
 
     def _request_state(self, kernel: KernelRecord, body: KernelRequestState) -> None:
         if kernel.request_state == body:

@@ -57,10 +57,15 @@ class KernelLifecycle:
     # ---- registration and launch -----------------------------------------------------------------
 
     async def register(
-        self, server: str, owner: ProcessOwner, body: RegisterKernel
+        self,
+        server: str,
+        owner: ProcessOwner,
+        body: RegisterKernel,
+        ends_with: ProcessId | None = None,
     ) -> tuple[dict[str, str], str]:
         """Register a kernel of this owner that will be launched, or that runs already (`pid`).
-        Returns the environment for its process, and its token if no file has it.
+        Returns the environment for its process, and its token if no file has it. `ends_with`: the
+        process with which the kernel ends.
 
         Raises InvalidInput, and NotAllowed when it belongs to another owner.
         """
@@ -71,6 +76,7 @@ class KernelLifecycle:
             )
         kernel = self._claim(body.kernel_id, owner)
         self._fill_in(kernel, server, body)
+        kernel.registration.ends_with = ends_with
         if body.pid is not None:
             await self._recall(kernel, body)
             self._adopt(kernel, body.pid)
@@ -248,12 +254,22 @@ class KernelLifecycle:
         self._ungated.check(now)
         for kernel in list(self._node.kernels.values()):
             process = kernel.process
-            if self._is_overdue(kernel, now) and not process.ending:
-                self._tasks.spawn(self._end(kernel, "The kernel's process is gone."))
+            ended = self._end_reason(kernel, now)
+            if ended and not process.ending:
+                self._tasks.spawn(self._end(kernel, ended))
             if process.unrestorable and not process.killing and process.main is not None:
                 self.kill(kernel, None, process.unrestorable)
 
+    def _end_reason(self, kernel: KernelRecord, now: int) -> str:
+        """Why this kernel is over; "": it is not."""
+        ends_with = kernel.registration.ends_with
+        if ends_with is not None and not ends_with.is_alive():
+            return "The program that started the kernel has ended."
+        return "The kernel's process is gone." if self._is_overdue(kernel, now) else ""
+
     def _is_overdue(self, kernel: KernelRecord, now: int) -> bool:
+        if kernel.process.starting and kernel.has_pending_request:
+            return False  # its server waits for the grant before it launches the kernel
         if kernel.process.main is not None or kernel.process.gone_at is None:
             return False
         if kernel.lease is not None and kernel.lease.kernel_id is None:

@@ -27,11 +27,17 @@ class UngatedKernels:
         if HIDES not in environment or self._reveals_gpus(kernel):
             kernel.process.visible_gpus = None
             return environment
-        gpus = kernel.assignment.assigned_gpus if self._may_see_share(kernel) else ()
+        gpus = self._share(kernel) if self._may_see_share(kernel) else ()
         kernel.process.visible_gpus = gpus
         del environment[HIDES]
         environment[VISIBLE] = ",".join(self._node.uuids[gpu] for gpu in gpus)
         return environment
+
+    def _share(self, kernel: KernelRecord) -> tuple[int, ...]:
+        """Its GPUs; as planned while its lease has just arrived."""
+        lease, gpus = kernel.assignment.active_lease, kernel.assignment.assigned_gpus
+        planned = lease.planned_gpus if lease is not None else ()
+        return gpus or tuple(gpu for gpu in planned if gpu < len(self._node.uuids))
 
     @staticmethod
     def _reveals_gpus(kernel: KernelRecord) -> bool:

@@ -44,6 +44,8 @@ class _JournalKernel(Struct, kw_only=True):
     language: str = "python"
     gate: GateKind | None = None
     gate_reason: str = ""
+    ends_with: tuple[int, int] | None = None
+    """Pid and start time."""
     never_connected: bool = False
     wants_gpu: bool = False
     """Only in files of version 0.1.0: since then it is part of `request_state`."""
@@ -157,6 +159,7 @@ def _entry(kernel: KernelRecord) -> _JournalKernel:
         language=registration.language,
         gate=registration.gate,
         gate_reason=registration.gate_reason,
+        ends_with=_pid_and_start(registration.ends_with),
         never_connected=registration.never_connected,
         registered=registration.registered,
         owner=registration.owner.key if registration.owner is not None else "",
@@ -183,6 +186,10 @@ def _entry(kernel: KernelRecord) -> _JournalKernel:
     )
 
 
+def _pid_and_start(process: ProcessId | None) -> tuple[int, int] | None:
+    return (process.pid, process.start) if process is not None else None
+
+
 def _restored(node: NodeRuntime, entry: _JournalKernel) -> KernelRecord:
     kernel = node.open_kernel(entry.kernel_id)
     kernel.registration = Registration(
@@ -191,6 +198,7 @@ def _restored(node: NodeRuntime, entry: _JournalKernel) -> KernelRecord:
         language=entry.language,
         gate=entry.gate,
         gate_reason=entry.gate_reason,
+        ends_with=ProcessId(*entry.ends_with) if entry.ends_with else None,
         never_connected=entry.never_connected,
         registered=entry.registered,
         owner=entry.process_owner(),

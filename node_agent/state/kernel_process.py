@@ -30,6 +30,8 @@ class Registration:
     gate: GateKind | None = None
     """What its server prepared to make its cells ask; None: version 0.1, or a command."""
     gate_reason: str = ""
+    ends_with: ProcessId | None = None
+    """The process that registered it, if it is ended with that process."""
     never_connected: bool = False
     """A process of this kernel had the code for the gate and did not connect."""
     token: str = ""

@@ -118,6 +118,12 @@ class KernelRecord:
             return False
         return self.request_state.pending or self.request_state.request != Share()
 
+    @property
+    def has_pending_request(self) -> bool:
+        """Whether its request waits at the scheduler."""
+        is_pending = self.request_state is not None and self.request_state.pending
+        return is_pending and self.assignment.active_lease is None
+
     def is_stranded(self) -> bool:
         """Whether it has to move to other GPUs and its memory cannot: saving it would only delay
         the end of its process.

@@ -13,14 +13,12 @@ from tornado import web
 from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import ErrorBody, ErrorDetail, encode, error_detail
 
-from ..services.service import GpuShareService
+from ..services.service import SETTING, GpuShareService
 
-__all__ = ["AUTH_RESOURCE", "SETTING", "GpuShareAPIHandler", "with_error_body"]
+__all__ = ["AUTH_RESOURCE", "GpuShareAPIHandler", "with_error_body"]
 
 AUTH_RESOURCE: Final = "gpushare"
 """Resource name for Jupyter's authorizer."""
-SETTING: Final = "gpushare"
-"""Key of the `GpuShareService` in the server's settings."""
 
 Verb = Callable[..., Awaitable[None]]
 

@@ -15,8 +15,8 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from jupyter_gpushare.messages import StreamState, encode
 
 from ..services.page_stream import PageListener
-from ..services.service import GpuShareService
-from .base import AUTH_RESOURCE, SETTING
+from ..services.service import SETTING, GpuShareService
+from .base import AUTH_RESOURCE
 
 __all__ = ["PageStreamHandler"]
 

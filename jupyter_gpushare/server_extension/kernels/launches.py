@@ -80,6 +80,8 @@ class KernelLaunches:
         self._registry, self._agent, self._startup = registry, agent, startup
         self._log, self._user = log, user
         self._token_files = KernelTokenFiles(Path(jupyter_runtime_dir()) / "gpushare")
+        self.ends_with_process = False
+        """Whether the agent ends the kernels when this process has ended."""
         self._launched: dict[str, LaunchedKernel] = {}
         self._devices_env: dict[str, str] = {}
 
@@ -101,6 +103,7 @@ class KernelLaunches:
             language=language,
             gate=plan.gate,
             gate_reason=plan.reason,
+            ends_with_server=self.ends_with_process,
         )
         self._launched[kernel_id] = launched = LaunchedKernel(message)
         with contextlib.suppress(TimeoutError):

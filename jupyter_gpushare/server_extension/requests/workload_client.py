@@ -158,6 +158,10 @@ class WorkloadClient:
                 self._log.debug("gpushare: cannot end %s yet: %s", workload_id, error.message)
             await backoff.sleep()
 
+    async def wait_ended(self, within: float) -> None:
+        """Wait at most so many seconds for pending ends."""
+        await self._endings.wait(within)
+
     async def close(self, within: float) -> None:
         """Allow `within` seconds for pending ends; the agent ends the remaining leases."""
         self._is_closed = True

@@ -49,6 +49,15 @@ class ServerKernelLifecycle:
         self._publisher.changed({kernel_id})
         return await self._launches.register(kernel_id, name=name, language=language, plan=plan)
 
+    async def check(self, request: KernelRequest) -> KernelRequest:
+        """See `RequestService.check`."""
+        return await self._requests.check(request)
+
+    def submit(self, kernel_id: str) -> None:
+        """Submit the kernelspec's request before the launch."""
+        self._publisher.request_state(kernel_id, again=True)
+        self._submitter.submit_noted(kernel_id)
+
     def add_event(self, kernel_id: str, event: Event) -> None:
         """Add an event to the kernel's history."""
         self._publisher.changed(self._registry.add_event(kernel_id, event))

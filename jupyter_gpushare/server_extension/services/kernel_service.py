@@ -48,6 +48,11 @@ class KernelService:
         self._ensure_known(kernel_id)
         return self._registry.view(kernel_id)
 
+    def has_lease_on_node(self, kernel_id: str) -> bool:
+        """Whether the node agent has received the lease of the kernel's request."""
+        entry = self._registry.entry(kernel_id)
+        return entry.runtime is not None and entry.runtime.workload == entry.workload_id
+
     def history(self, kernel_id: str, minutes: int) -> KernelHistory:
         """Samples of the last `minutes`. Raises NotFound."""
         return self._histories.of(self.get(kernel_id), wall_ms(), minutes)

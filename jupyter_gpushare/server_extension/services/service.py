@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from logging import Logger
+from typing import Final
 
 import msgspec
 
@@ -33,7 +34,10 @@ from .scheduler_follower import SchedulerFollower
 from .status import ServiceSettings, StatusService
 from .table_service import TableService
 
-__all__ = ["GpuShareService"]
+__all__ = ["SETTING", "GpuShareService"]
+
+SETTING: Final = "gpushare"
+"""Key of the `GpuShareService` in a Jupyter server's settings."""
 
 
 class GpuShareService:
@@ -72,6 +76,7 @@ class GpuShareService:
         self.lifecycle = lifecycle
         self._status, self._names, self._submitter = status, names, submitter
         self._tasks, self._agent = tasks, agent
+        self._launches, self._workloads = launches, workloads
         self._agent_events = AgentEvents(registry, launches, rpc, restarter, publisher)
         self._follower = SchedulerFollower(
             scheduler, registry, launches, orphans, status, publisher, log
@@ -91,6 +96,14 @@ class GpuShareService:
         await self._names.stop()
         await self._submitter.close(within)
         await self._tasks.close()
+
+    def ends_kernels_with_process(self) -> None:
+        """The agent ends the kernels when this process has ended."""
+        self._launches.ends_with_process = True
+
+    async def flush(self, within: float) -> None:
+        """Wait at most so many seconds until the ended workloads are reported."""
+        await self._workloads.wait_ended(within)
 
     def status(self) -> Status:
         """The status with all kernels."""

@@ -1,0 +1,93 @@
+"""nbconvert, `jupyter run` and others without a Jupyter server: kernels get the share of their
+kernelspec, wait for it, and release it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.story.front_end import eventually
+from tests.story.tools import STATE, notebook_file, tool
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+ALLOCATE = "from jupyter_gpushare import simgpu; b = simgpu.alloc('1GiB'); print('on a GPU')"
+FOREVER = "import time; time.sleep(600)"
+
+
+def execute(path) -> tuple[str, ...]:
+    return ("jupyter-nbconvert", "--to", "notebook", "--execute", str(path), "--output", "done")
+
+
+def workloads(server) -> list[dict]:
+    return server.rest("GET", "gpushare/api/workloads")["workloads"]
+
+
+def test_a_notebook_waits_until_a_gpu_is_free_and_gives_it_back(server):
+    busy = [server.notebook("whole", f"busy{i}.ipynb") for i in range(2)]
+    for one in busy:
+        one.until("attached")
+    path = notebook_file(server.folder, "night.ipynb", "whole", ALLOCATE, STATE)
+    with tool(server, *execute(path)) as nbconvert:
+        eventually(lambda: "gpushare: waiting for a GPU: Needs 1 GPU" in nbconvert.text, "waits")
+        assert not (server.folder / "done.ipynb").exists()
+        named = [
+            w for w in server.get("gpushare/api/workloads")["workloads"] if w["name"] == str(path)
+        ]
+        assert [w["user"] for w in named] == [server.status()["user"]]
+        busy[0].shut_down()
+        assert nbconvert.wait() == 0, nbconvert.text
+    assert "GPU granted after" in nbconvert.text
+    done = (server.folder / "done.ipynb").read_text()
+    assert "on a GPU" in done
+    assert "attached" in done
+    busy[1].shut_down()
+    server.nothing_is_left()
+
+
+def test_a_killed_tool_frees_its_share_at_once(server):
+    path = notebook_file(server.folder, "killed.ipynb", "half", ALLOCATE, FOREVER)
+    with tool(server, *execute(path)) as nbconvert:
+        eventually(lambda: server.devices()[0]["memory_mib"]["used"] == 1024, "it runs", 60)
+        nbconvert.process.kill()
+        eventually(lambda: server.allocated() == 0, "the share is free", 10)
+    server.nothing_is_left()
+
+
+def test_a_script_gets_the_share_of_its_kernelspec(server):
+    script = server.folder / "script.py"
+    script.write_text(f"{ALLOCATE}\n{STATE}\n")
+    with tool(server, "jupyter-run", "--kernel", "half", str(script)) as run:
+        assert run.wait() == 0, run.text
+        assert "on a GPU" in run.text
+        assert "attached" in run.text
+    server.nothing_is_left()
+
+
+def test_a_wrong_request_ends_the_tool_with_its_reason(server):
+    path = notebook_file(server.folder, "wrong.ipynb", "nowhere", "1")
+    with tool(server, *execute(path)) as nbconvert:
+        assert nbconvert.wait() == 1
+        assert "unknown project 'nope'" in nbconvert.text.strip().splitlines()[-1]
+
+
+def test_without_a_scheduler_there_is_one_warning_or_an_error_if_gpus_are_required(server):
+    path = notebook_file(server.folder, "alone.ipynb", "half", "print(1)")
+    nothing = str(server.folder / "nothing")
+    with tool(server, *execute(path), GPUSHARE_STATE=nothing) as nbconvert:
+        assert nbconvert.wait() == 0, nbconvert.text
+        assert nbconvert.text.count("gpushare: the kernel starts without a GPU: no scheduler") == 1
+    with tool(server, *execute(path), GPUSHARE_STATE=nothing, GPUSHARE_REQUIRED="1") as nbconvert:
+        assert nbconvert.wait() == 1
+        assert "no GPU: no scheduler is known" in nbconvert.text.strip().splitlines()[-1]
+
+
+def test_a_command_with_a_share_lends_it_to_its_notebooks(server):
+    path = notebook_file(server.folder, "inside.ipynb", "half", ALLOCATE)
+    passed = ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR", "HOME")
+    names = [word for name in passed for word in ("--env", name)]
+    command = ("jupyter-gpushare", "run", "--gpu", "0.5", *names, "--", *execute(path))
+    with tool(server, *command) as run:
+        assert run.wait() == 0, run.text
+        assert "uses the share of the command or notebook" in run.text
+        assert "on a GPU" in (server.folder / "done.ipynb").read_text()
+    server.nothing_is_left()

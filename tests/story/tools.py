@@ -1,0 +1,68 @@
+"""Programs that run notebooks without a Jupyter server, beside the server of a story."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.story.jupyter_process import Server
+
+__all__ = ["Tool", "notebook_file", "tool"]
+
+STATE = "from jupyter_gpushare import gpu; print(gpu.status()['state'])"
+
+
+def notebook_file(folder: Path, name: str, spec: str, *cells: str) -> Path:
+    """A notebook of these cells, for that kernelspec."""
+    made = [
+        {
+            "cell_type": "code",
+            "source": cell,
+            "metadata": {},
+            "outputs": [],
+            "execution_count": None,
+        }
+        for cell in cells
+    ]
+    kernelspec = {"name": spec, "display_name": spec, "language": "python"}
+    content = {"cells": made, "metadata": {"kernelspec": kernelspec}, "nbformat": 4}
+    path = folder / name
+    path.write_text(json.dumps({**content, "nbformat_minor": 4}))
+    return path
+
+
+class Tool:
+    """One running program."""
+
+    def __init__(self, process: subprocess.Popen, log: Path) -> None:
+        self.process, self._log = process, log
+
+    @property
+    def text(self) -> str:
+        """Its output so far."""
+        return self._log.read_text()
+
+    def wait(self, within: float = 60) -> int:
+        """Its exit status."""
+        return self.process.wait(within)
+
+
+@contextmanager
+def tool(server: Server, *command: str, **environ: str) -> Iterator[Tool]:
+    """Start a program of our environment in the server's folder; killed at the end."""
+    log = server.folder / f"tool-{len(list(server.folder.glob('tool-*')))}.log"
+    env = {**server.env, "GPUSHARE_STATE": str(server.state), **environ}
+    argv = (str(Path(sys.executable).with_name(command[0])), *command[1:])
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            argv, env=env, stdout=file, stderr=file, stdin=subprocess.DEVNULL, cwd=server.folder
+        )
+    try:
+        yield Tool(process, log)
+    finally:
+        process.kill()
+        process.wait()
