@@ -115,7 +115,8 @@ def what_if(
 def _answer_lines(answer: m.WhatIfAnswer) -> list[str]:
     lines = _outcome(answer)
     lines += [
-        f"  displaces {one.workload} of {one.project}: {one.message}" for one in answer.displaces
+        f"  displaces {one.name or one.workload} of {one.project}: {one.message}"
+        for one in answer.displaces
     ]
     return lines + [f"  alternative: {other.message}" for other in answer.alternatives]
 

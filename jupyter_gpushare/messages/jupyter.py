@@ -153,8 +153,12 @@ class Displaced(Body, frozen=True, kw_only=True):
 
     workload: str
     project: str
+    name: str = ""
+    """Of its notebook or command; "": not visible to the caller."""
     action: str
     message: str
+    notice_ms: int = 0
+    """How long before that its user is warned."""
 
 
 class AffectedNotebook(Body, frozen=True, kw_only=True):

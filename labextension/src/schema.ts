@@ -85,8 +85,10 @@ export interface DeviceRow {
 export interface Displaced {
   workload: string;
   project: string;
+  name: string;
   action: string;
   message: string;
+  notice_ms: number;
 }
 
 /** The body of every error of both REST services. */

@@ -4,6 +4,7 @@ was kept or lost.
 
 from __future__ import annotations
 
+from jupyter_gpushare.core.model.reason import clause
 from jupyter_gpushare.core.model.units import duration_text, memory_text
 
 from .kernel_record import KernelRecord, have_same_user
@@ -32,7 +33,7 @@ class EventText:
         return f"a workload of project {asker.lease.project}"
 
     def _why(self, victim: KernelRecord | None, asker: KernelRecord | None, reason: str) -> str:
-        return reason.rstrip(".") or f"{self.requester(asker, victim)} needs its share"
+        return clause(reason) or f"{self.requester(asker, victim)} needs its share"
 
     # ---- GPU and memory --------------------------------------------------------------------------
 
@@ -183,7 +184,7 @@ class EventText:
         )
 
     def evicted(self, reason: str, saved_mib: int) -> str:
-        why = reason.rstrip(".") or "the scheduler needs it"
+        why = clause(reason) or "the scheduler needs it"
         return f"The GPU was released: {why}.{_kept(saved_mib)} The request is pending again."
 
     # ---- previews --------------------------------------------------------------------------------

@@ -283,7 +283,7 @@ def test_an_eviction_names_the_project_and_not_an_id() -> None:
     cycle(cluster, 0)
     cluster.apply(WorkloadSubmitted(workload("an-id", "A", 2)))
     assert [one.message for one in cycle(cluster, 200_000).evictions] == [
-        'Reclaimed by project "A", which is entitled to these GPUs.'
+        'Project "A" is entitled to these GPUs.'
     ]
 
 

@@ -143,6 +143,29 @@ def test_what_if_names_the_gpu_and_the_notebooks_that_are_affected():
     assert text_view.what_if_text(unknown) == "Would start now on SIM-GPU-vm-1."
 
 
+def test_what_if_names_the_notebooks_that_lose_their_gpu():
+    evicted = {
+        "workload": "k2.vm.1",
+        "project": "vision",
+        "name": "second.ipynb",
+        "message": 'Project "language" is entitled to these GPUs.',
+        "notice_ms": 10_000,
+    }
+    reason = {**REASON, "helps": [{"change": "gpu", "to": "0.5", "message": "Ask for less."}]}
+    alternative = {"request": {"gpu": 0.5}, "message": "0.5 GPU would start now."}
+    answer = {"starts_now": False, "reason": reason, "displaces": [evicted]}
+    lines = text_view.what_if_text({**answer, "alternatives": [alternative]}).split("\n")
+    assert lines[0] == "Would start after a notice of 10 s to second.ipynb."
+    assert lines[-2:] == [
+        '  second.ipynb loses its GPU: Project "language" is entitled to these GPUs.',
+        "instead: 0.5 GPU would start now.",
+    ]
+    assert not any("to start sooner" in line for line in lines), "the alternative says it"
+    other = {**evicted, "name": ""}
+    lines = text_view.what_if_text({**answer, "displaces": [other], "alternatives": []})
+    assert "to a workload of project vision." in lines
+
+
 def test_saved_memory_is_shown():
     assert "0 MiB of 80 GiB used, 70 GiB saved in host memory" in text_view.kernel_text(SAVED)
 

@@ -7,12 +7,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["ReasonCode", "Suggestion", "Reason", "counted"]
+__all__ = ["Reason", "ReasonCode", "Suggestion", "clause", "counted"]
 
 
 def counted(number: float, noun: str, many: str = "") -> str:
     """A number with its noun: 1 GPU, 2 GPUs, 0.5 GPU, 0 GPUs."""
     return f"{number:.10g} {noun}" if 0 < number <= 1 else f"{number:.10g} {many or noun + 's'}"
+
+
+def clause(sentence: str) -> str:
+    """A sentence as part of another one: without its period, and with a lower-case letter first
+    unless it begins with an abbreviation.
+    """
+    text = sentence.rstrip(".")
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 class ReasonCode(StrEnum):

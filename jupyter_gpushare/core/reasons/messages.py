@@ -37,16 +37,16 @@ NOUNS: Final = ("GPU", "CPU")
 
 def eviction_message(member: Member, action: str, by: Work | None) -> str:
     """A message for the owner of an evicted pod."""
-    project = "" if by is None else f'project "{by.workload.project}"'
+    project = "another project" if by is None else f'project "{by.workload.project}"'
     moves = member.old_spot() is not None and member.node is not None
     where = f" It continues on node {member.node.name}." if moves and member.node else ""
     if action == "reclaim":
-        return f"Reclaimed by {project}, which is entitled to these GPUs.{where}"
+        return f"{project[0].upper()}{project[1:]} is entitled to these GPUs.{where}"
     if action == "preempt":
-        return f"Preempted by a workload of higher priority in the same project.{where}"
+        return f"A workload of higher priority in the same project needs these GPUs.{where}"
     if action == "consolidation":
-        return f"Moved to make room for a larger request of {project}.{where}"
-    return "Evicted: the gang has been below its minimum for longer than the grace time."
+        return f"A larger request of {project} needs the room.{where}"
+    return "The gang has been below its minimum for longer than the grace time."
 
 
 def promised(victims: int) -> str:

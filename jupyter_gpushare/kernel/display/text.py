@@ -136,11 +136,12 @@ def what_if_text(answer: Json) -> str:
         lines = [_start_text(answer)]
         lines += [f"  {one['message']}" for one in answer["affected"]]
     else:
-        lines = [] if answer.get("refused") else ["Would wait."]
+        lines = [] if answer.get("refused") else [_wait_text(answer)]
         if answer["reason"]:
-            lines.append(reason_text(answer["reason"], expected=answer.get("expected_wait")))
+            reason = _without_alternatives(answer["reason"], answer["alternatives"])
+            lines.append(reason_text(reason, expected=answer.get("expected_wait")))
     for one in answer["displaces"]:
-        lines.append(f"displaces {one['workload']} of {one['project']}: {one['message']}")
+        lines.append(f"  {_displaced_name(one)} loses its GPU: {one['message']}")
     lines += [f"instead: {one['message']}" for one in answer["alternatives"]]
     return "\n".join(lines)
 
@@ -154,6 +155,27 @@ def _start_text(answer: Json) -> str:
         return f"Would start now{where}."
     names = ", ".join(one["name"] for one in warned)
     return f"Would start{where} after a notice of {answer['notice_ms'] / 1000:g} s to {names}."
+
+
+def _wait_text(answer: Json) -> str:
+    """The first line for a request that does not start at once."""
+    if not answer["displaces"]:
+        return "Would wait."
+    names = ", ".join(map(_displaced_name, answer["displaces"]))
+    seconds = max(one.get("notice_ms", 0) for one in answer["displaces"]) / 1000
+    return f"Would start after a notice of {seconds:g} s to {names}."
+
+
+def _displaced_name(displaced: Json) -> str:
+    """The notebook, or only its project."""
+    return displaced.get("name") or f"a workload of project {displaced['project']}"
+
+
+def _without_alternatives(reason: Json, alternatives: Sequence[Json]) -> Json:
+    """Without the suggestions that the alternatives repeat."""
+    repeated = {name for one in alternatives for name in one["request"]}
+    helps = [one for one in reason.get("helps", []) if one.get("change") not in repeated]
+    return {**reason, "helps": helps}
 
 
 def events_text(events: Sequence[Json]) -> str:

@@ -13,6 +13,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cycle.cycle import cycle
 from jupyter_gpushare.core.model.decisions import Bind, Decisions, Evict, Replan
 from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.core.model.reason import clause
 
 from ..state.unit_of_work import UnitOfWork
 from ..state.workload_records import WorkloadRecord, lease_body, request_text
@@ -193,6 +194,6 @@ class CycleRunner:
             lease, wanted="evict", message=evict.message, notice_ms=unit_of_work.loaded.admin.notice
         )
         write.lease(wanted)
-        unit_of_work.event(record, "evicted", evict.message)
+        unit_of_work.event(record, "evicted", f"Evicted: {clause(evict.message)}.")
         unit_of_work.evicted(write, record, evict)
         return wanted

@@ -33,23 +33,31 @@ def what_if_answer(
     nodes: NodeRegistry,
     pools: list[str],
     wait: Wait = lambda _: None,
+    *,
+    name_of: Callable[[WorkloadRecord], str] = lambda _: "",
+    notice_ms: int = 0,
 ) -> m.WhatIfAnswer:
     """Asks the core; if the request would not start now, asks again for smaller shares and for the
-    other `pools`. `wait`: gives the expected wait.
+    other `pools`. `wait`: gives the expected wait; `name_of`: names that the caller may see;
+    `notice_ms`: the notice of evictions.
     """
     found = ask(request)
     spots = list(found.spots.values())
     spot = spots[0] if spots else None
     planned = [nodes.uuid_of(spot.node, device) for spot in spots for device in spot.devices]
-    displaced = [
-        m.Displaced(
-            workload=evict.workload,
-            project=records[evict.workload].project if evict.workload in records else "",
-            action=evict.action,
-            message=evict.message,
+    displaced = []
+    for evict in found.displaces:
+        record = records.get(evict.workload)
+        displaced.append(
+            m.Displaced(
+                workload=evict.workload,
+                project=record.project if record else "",
+                name=name_of(record) if record else "",
+                action=evict.action,
+                message=evict.message,
+                notice_ms=notice_ms,
+            )
         )
-        for evict in found.displaces
-    ]
     return m.WhatIfAnswer(
         starts_now=found.starts_now,
         node=spot.node if spot else None,

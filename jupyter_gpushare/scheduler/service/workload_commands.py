@@ -226,6 +226,8 @@ class WorkloadCommands:
             self.unit_of_work.nodes,
             others,
             lambda found: self.wait_estimates.for_request(asked, found),
+            name_of=lambda record: self._visible_name(identity, record),
+            notice_ms=self.unit_of_work.loaded.admin.notice,
         )
         impossible = None if answer.starts_now else self.feasibility.impossible(admitted)
         if impossible is None:
@@ -233,6 +235,10 @@ class WorkloadCommands:
         if answer.reason is None or answer.reason.code != impossible.code:
             answer = replace(answer, reason=reason_of(impossible))
         return replace(answer, refused=not request.queue_anyway)
+
+    def _visible_name(self, identity: Identity, record: WorkloadRecord) -> str:
+        is_seen = self.visibility.sees_names(identity, record.user)
+        return record.request.name if is_seen else ""
 
     def _read(
         self, identity: Identity, request: m.WorkloadRequest, user: str, groups: tuple[str, ...]

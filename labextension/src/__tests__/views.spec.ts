@@ -92,7 +92,14 @@ describe('what if', () => {
     notice_ms: 8000,
     message: 'second.ipynb gets a notice of 8 s.'
   };
-  const one = { workload: 'w', project: 'p', action: 'reclaim', message: '' };
+  const one = {
+    workload: 'w',
+    project: 'p',
+    name: '',
+    action: 'reclaim',
+    message: '',
+    notice_ms: 0
+  };
   const reason = { code: 'WaitingForQuota', message: 'No quota is left.', numbers: {}, helps: [] };
 
   test.each([
@@ -129,6 +136,17 @@ describe('what if', () => {
         }
       },
       'Would start after displacing 1 other workload.'
+    ],
+    [
+      {
+        answer: {
+          ...answer,
+          starts_now: false,
+          displaces: [{ ...one, name: 'second.ipynb', notice_ms: 8000 }],
+          reason: { ...reason, code: 'WaitingForReclaim' }
+        }
+      },
+      'Would start after a notice of 8 s to second.ipynb.'
     ]
   ])('%j', (known, text) => {
     expect(expectation(known, english)).toBe(text);

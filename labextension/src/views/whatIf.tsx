@@ -81,6 +81,11 @@ export function expectation(known: Known, trans: TranslationBundle): string {
     return startText(known.answer, trans) + room;
   }
   if (reason?.code === 'WaitingForReclaim' && displaces.length > 0) {
+    const names = displaces.map(one => one.name ?? '').filter(name => name !== '');
+    if (names.length === displaces.length) {
+      const seconds = Math.round(Math.max(...displaces.map(one => one.notice_ms)) / 1000);
+      return trans.__('Would start after a notice of %1 s to %2.', seconds, names.join(', '));
+    }
     return trans._n(
       'Would start after displacing %1 other workload.',
       'Would start after displacing %1 other workloads.',
