@@ -1,5 +1,5 @@
 """Linux: `processes` and whose they are (`process_owner`, `pods`), `peers` of a socket and which of
-them are served (`tenancy`), `cgroups` with `subtree`, `host_memory`, `pressure`, `run_directory`
-for sockets and tokens, `run_as` for commands of other users with their `user_limits`, `accounts`
-of people and of the system.
+them are served (`tenancy`), `cgroups` with `subtree`, `cgroup_paths`, `host_memory`, `pressure`,
+`run_directory` for sockets and tokens, `run_as` for commands of other users with their
+`user_limits`, `accounts` of people and of the system.
 """

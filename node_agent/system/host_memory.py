@@ -14,17 +14,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from jupyter_gpushare.core.model.units import memory_text
+
+from .cgroup_paths import cgroup_directory, cgroup_path
 
 __all__ = ["CgroupMemory", "HostReading", "read_host", "refusal", "reserve_of"]
 
 MIB: Final = 1 << 20
 RESERVE_FRACTION: Final = 20
 """Default reserve: a twentieth of the machine's memory, at least 1 GiB."""
-V2: Final = ("memory.max", "memory.current", ("inactive_file", "active_file"))
-V1: Final = (
+HIDDEN: Final = (
+    "the memory limits of its container cannot be seen: the agent needs the host's /sys/fs/cgroup"
+)
+FileNames = tuple[str, str, tuple[str, str]]
+"""Limit, usage, and what of memory.stat is reclaimable."""
+V2: Final[FileNames] = ("memory.max", "memory.current", ("inactive_file", "active_file"))
+V1: Final[FileNames] = (
     "memory.limit_in_bytes",
     "memory.usage_in_bytes",
     ("total_inactive_file", "total_active_file"),
@@ -49,11 +56,14 @@ class CgroupMemory:
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """Memory of the machine, and the limited cgroups above some processes. MiB."""
+    """Memory of the machine, and the limited cgroups above some processes. MiB. `hidden`: some of
+    their cgroups cannot be seen.
+    """
 
     total: int
     available: int
     groups: tuple[CgroupMemory, ...] = ()
+    hidden: bool = False
 
 
 def reserve_of(total: int, configured: int | None) -> int:
@@ -78,6 +88,8 @@ def refusal(
         return f"{memory_text(need)} do not fit into the host memory for saved GPU state: {taken}"
     if host is None:
         return ""
+    if host.hidden:
+        return HIDDEN
     left = host.available - reserve_of(host.total, reserve) - in_flight
     if need > left:
         room = memory_text(max(0, left))
@@ -97,11 +109,16 @@ def read_host(
     """
     memory = dict(_numbers((proc / "meminfo").read_text()))
     found: dict[str, CgroupMemory] = {}
+    hidden = False
     for pid in pids:
-        for group in _limits(pid, proc, cgroups):
+        place = _memory_cgroup(pid, proc, cgroups)
+        if place is None:
+            continue
+        hidden = hidden or place.folder is None
+        for group in _limits(place):
             found[group.path] = group
     return HostReading(
-        memory["MemTotal:"] // 1024, memory["MemAvailable:"] // 1024, tuple(found.values())
+        memory["MemTotal:"] // 1024, memory["MemAvailable:"] // 1024, tuple(found.values()), hidden
     )
 
 
@@ -112,27 +129,27 @@ def _numbers(text: str) -> Iterator[tuple[str, int]]:
             yield words[0], int(words[1])
 
 
-def _limits(pid: int, proc: Path, cgroups: Path) -> Iterator[CgroupMemory]:
-    try:
-        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            yield from _ancestors(cgroups, path, V2)
-        elif "memory" in controllers.split(","):
-            yield from _ancestors(cgroups / "memory", path, V1)
+class _MemoryCgroup(NamedTuple):
+    """The cgroup of a process in one hierarchy; `folder` is None if it cannot be seen."""
+
+    folder: Path | None
+    root: Path
+    names: FileNames
 
 
-def _ancestors(
-    root: Path, path: str, names: tuple[str, str, tuple[str, str]]
-) -> Iterator[CgroupMemory]:
+def _memory_cgroup(pid: int, proc: Path, cgroups: Path) -> _MemoryCgroup | None:
+    """Where memory is limited: by cgroup v1 if that has the controller, else by cgroup v2."""
+    for controller, root, names in (("memory", cgroups / "memory", V1), ("", cgroups, V2)):
+        if path := cgroup_path(pid, controller, proc):
+            return _MemoryCgroup(cgroup_directory(path, root, controller, proc), root, names)
+    return None
+
+
+def _limits(place: _MemoryCgroup) -> Iterator[CgroupMemory]:
     """From the process's own cgroup to the visible root (in a container, the container's)."""
-    limit, usage, caches = names
-    folder = root / path.strip("/")
-    for at in (folder, *folder.parents):
-        if not at.is_relative_to(root):
+    limit, usage, caches = place.names
+    for at in () if place.folder is None else (place.folder, *place.folder.parents):
+        if not at.is_relative_to(place.root):
             return
         try:
             value = (at / limit).read_text().strip()

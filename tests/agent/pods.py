@@ -27,7 +27,7 @@ from jupyter_gpushare.messages import Registered
 from node_agent.system.process_owner import KubernetesPod
 from tests.agent.simulated_node import FakeServer, World
 
-__all__ = ["FakePod", "PodNode", "PodServer", "as_node_root", "hierarchies"]
+__all__ = ["FakePod", "PodNode", "PodServer", "as_node_root", "hierarchies", "public_folder"]
 
 ROOT = Path(__file__).parents[2]
 USER = 1000
@@ -85,6 +85,17 @@ def usable_versions() -> list[int]:
 as_node_root = pytest.mark.skipif(bool(_problem()), reason=_problem() or "possible")
 
 
+@contextlib.contextmanager
+def public_folder() -> Iterator[Path]:
+    """A folder that users of pods can reach, with a part for the socket and one for each pod."""
+    with tempfile.TemporaryDirectory(prefix="gpushare-pods-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for part in ("run", "home"):
+            (folder / part).mkdir()
+        yield folder
+
+
 class FakePod:
     """One pod with one container. `root`: its processes run as root of the container."""
 
@@ -103,7 +114,7 @@ class FakePod:
         for folder in self.cgroups:
             folder.mkdir(parents=True)
         ours, theirs = socket.socketpair()
-        command = self._in_cgroup("unshare", "--mount", "--propagation", "private", "--pid")
+        command = self.in_cgroup("unshare", "--mount", "--propagation", "private", "--pid")
         command += ["--fork", "--kill-child", "--mount-proc", "sh", "-c", MOUNTS]
         command += [str(self._socket_dir), str(self.home), *self._confined()]
         command += [sys.executable, "-m", "tests.agent.pod_process", str(theirs.fileno())]
@@ -118,7 +129,6 @@ class FakePod:
         hello = self._answer()
         assert (hello["pid"], hello["uid"]) == (1, int(self.user)), hello
         (self.main,) = psutil.Process(self._process.pid).children()
-        self.place(self.home / "token-of-another", "", owner=0)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -135,7 +145,7 @@ class FakePod:
     def user(self) -> str:
         return "0" if self.root else str(USER)
 
-    def _in_cgroup(self, *command: str) -> list[str]:
+    def in_cgroup(self, *command: str) -> list[str]:
         return ["sh", "-c", ENTER, " ".join(str(folder) for folder in self.cgroups), *command]
 
     def _confined(self) -> list[str]:
@@ -145,13 +155,13 @@ class FakePod:
     def command(self) -> list[str]:
         """The prefix of a command that runs in the container."""
         enter = ["nsenter", "--target", str(self.main.pid), "--pid", "--mount"]
-        return [*self._in_cgroup(*enter), *self._confined()]
+        return [*self.in_cgroup(*enter), *self._confined()]
 
-    def place(self, path: Path, text: str, *, owner: int | None = None) -> Path:
+    def place(self, path: Path, text: str) -> Path:
         """Write a file that only this pod has, for its user."""
         there = Path(f"/proc/{self.main.pid}/root{path}")
         there.write_text(text)
-        os.chown(there, *[int(self.user) if owner is None else owner] * 2)
+        os.chown(there, int(self.user), int(self.user))
         there.chmod(0o600)
         return path
 
@@ -238,13 +248,10 @@ class PodNode(World):
     """
 
     def __init__(self, **config: Any) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="gpushare-pods-"))
-        self.folder.chmod(0o755)
-        (self.folder / "home").mkdir()
-        (self.folder / "run").mkdir()
+        self._stack = contextlib.ExitStack()
+        self.folder = self._stack.enter_context(public_folder())
         config = {"gpus": 1, "users": "pods"} | config
         super().__init__(socket=self.folder / "run/agent.sock", **config)
-        self._stack = contextlib.ExitStack()
 
     async def __aenter__(self) -> PodNode:
         await self.start_agent()
@@ -264,8 +271,7 @@ class PodNode(World):
             await server.close()
         await self.agent.stop()
         self._stack.close()
-        for folder in (self.folder, self.state_dir):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.state_dir, ignore_errors=True)
 
     @contextlib.asynccontextmanager
     async def restarted(self) -> Iterator[None]:

@@ -8,7 +8,6 @@ import asyncio
 import os
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from jupyter_gpushare.messages import (
 from node_agent.socket import socket_server
 from node_agent.system import peers
 from node_agent.system.processes import find_launched, process_at
-from tests.agent.pods import FakePod, PodNode, as_node_root, usable_versions
+from tests.agent.pods import FakePod, PodNode, as_node_root, public_folder, usable_versions
 from tests.agent.simulated_node import GIB, play
 from tests.agent.test_users import answered
 
@@ -146,12 +145,7 @@ def test_no_process_of_another_pod_is_her_kernel(more: dict[str, object]):
 
 @pytest.fixture
 def public_dir() -> Iterator[Path]:
-    """For a pod: its user can reach it."""
-    with tempfile.TemporaryDirectory(prefix="gpushare-pods-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        for part in ("run", "home"):
-            (folder / part).mkdir()
+    with public_folder() as folder:
         yield folder
 
 
