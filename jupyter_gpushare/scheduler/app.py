@@ -65,6 +65,7 @@ class SchedulerApp(SchedulerConfig):
                 links=self.links_per_caller,
                 pods_per_user=self.pending_pods_per_user,
                 pods_per_workload=self.pods_per_workload,
+                output_per_user=self.output_bytes_per_user,
             ),
         )
         server.loop.tidy = GcTuning(

@@ -84,6 +84,12 @@ class SchedulerConfig(JupyterApp):
     pods_per_workload = Integer(
         GENEROUS.pods_per_workload, min=0, config=True, help="Pods per workload; 0: 10000."
     )
+    output_bytes_per_user = Integer(
+        GENEROUS.output_per_user,
+        min=0,
+        config=True,
+        help="Output of a user's commands that is stored; the oldest is removed; 0: unlimited.",
+    )
     frame_bytes = Integer(
         GENEROUS.frame_bytes, min=1024, config=True, help="Largest WebSocket frame, in bytes."
     )

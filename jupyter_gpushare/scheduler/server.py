@@ -111,6 +111,7 @@ class SchedulerServer:
                 self.events,
                 clock=clock,
                 pod_budget=PodBudget(limits.pods_per_user, limits.pods_per_workload),
+                output_per_user=limits.output_per_user,
             )
             undone.pop_all()
         self.events.connect(self.service.queries)

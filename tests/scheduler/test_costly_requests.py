@@ -22,6 +22,7 @@ from jupyter_gpushare.scheduler.auth.rate_limits import (
 )
 from jupyter_gpushare.scheduler.http import handlers
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.service.output_budget import OutputBudget
 from jupyter_gpushare.scheduler.service.pod_budget import PodBudget
 from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.store.store import Store
@@ -260,3 +261,43 @@ def test_long_bodies_use_up_the_rate_of_their_caller_only(tmp_path: Path):
             assert (await bob.status()).user == "bob"
 
     asyncio.run(story())
+
+
+def test_the_oldest_output_makes_room_for_new_output(tmp_path: Path):
+    scheduler = SchedulerHarness(f"sqlite:///{tmp_path}/s.sqlite").joined()
+    service = scheduler.service
+    service.reports.commands._budget = OutputBudget(service.unit_of_work.store, 1000)
+
+    def begin(id_: str) -> m.LeaseBody:
+        request = gang(id_, 1, gpu=0.01, command=m.CommandRequest(argv=["true"], cwd="/"))
+        service.submit(ALICE, request)
+        service.run_cycle()
+        (lease,) = service.unit_of_work.records[id_].leases.values()
+        return lease
+
+    def print_(lease: m.LeaseBody, start: int, size: int) -> None:
+        chunk = m.LogChunk(lease=lease.id, start=start, stop=start + size, text="x" * size)
+        service.agent_report("n0", chunk)
+        assert scheduler.listener.orders[-1] == m.LogAcknowledged(lease=lease.id, stop=start + size)
+
+    def output(id_: str) -> str:
+        return "".join(line.text for line in service.queries.logs(ALICE, id_, None, None).lines)
+
+    for number in range(5):
+        print_(begin(f"c{number}"), 0, 400)
+        if number < 4:
+            service.end(ALICE, f"c{number}")
+    sizes = [len(output(f"c{number}")) for number in range(5)]
+    assert sizes == [0, 0, 0, 400, 400]
+    last = service.unit_of_work.records["c4"].leases["0"]
+    print_(last, 400, 500)
+    assert (len(output("c3")), len(output("c4"))) == (0, 900)
+    for start in (900, 1100):
+        print_(last, start, 200)
+    assert output("c4")[900:].count("[output dropped") == 1
+    assert len(output("c4")) < 1000
+    service.end(ALICE, "c4")
+    scheduler.time += 60_000
+    print_(begin("c5"), 0, 400)
+    assert len(output("c5")) == 400
+    scheduler.close()

@@ -16,12 +16,14 @@ from jupyter_gpushare.core.model.events import PodEnded
 
 from ..state.unit_of_work import UnitOfWork
 from ..state.workload_records import WorkloadRecord
+from .output_budget import OutputBudget
 
 __all__ = ["PAGE", "BatchCommands", "cursor_in"]
 
 log = logging.getLogger("gpushare.scheduler")
 LONGEST_LOG: Final = 16 * 2**20
 """Bytes of a pod's output that are kept per lease; the rest is dropped, and the log says so."""
+CUT_OFF: Final = "\n[output dropped: the limit of stored output per user is reached]\n"
 LONGEST_CHUNK: Final = 2**17
 PAGE: Final = 2**18
 """Characters in one response to a query for logs, at most (and one chunk more)."""
@@ -30,10 +32,12 @@ PAGE: Final = 2**18
 class BatchCommands:
     """Batch work of one unit of work."""
 
-    def __init__(self, unit_of_work: UnitOfWork) -> None:
-        self.unit_of_work = unit_of_work
+    def __init__(self, unit_of_work: UnitOfWork, output_budget: OutputBudget) -> None:
+        self.unit_of_work, self._budget = unit_of_work, output_budget
         self._kept: dict[str, int] = {}
         """Lease -> number of bytes of its log that are stored."""
+        self._cut_off: set[str] = set()
+        """Leases of whose output something was dropped."""
 
     def printed(
         self, node: str, record: WorkloadRecord, body: m.LeaseBody, chunk: m.LogChunk
@@ -53,6 +57,11 @@ class BatchCommands:
                 text = ""
             elif chunk.stop >= LONGEST_LOG:
                 text += f"\n[only the first {LONGEST_LOG // 2**20} MiB are kept]\n"
+            if text and not self._budget.make_room(
+                record.user, len(text), self.unit_of_work.clock()
+            ):
+                text = "" if body.id in self._cut_off else CUT_OFF
+                self._cut_off.add(body.id)
             if text:
                 with self.unit_of_work.store.transaction() as write:
                     write.logged(record.id, body.id, body.pod, chunk.stop, text)
@@ -68,6 +77,7 @@ class BatchCommands:
         """One pod's command has ended."""
         unit_of_work = self.unit_of_work
         self._kept.pop(body.id, None)
+        self._cut_off.discard(body.id)
         with unit_of_work.transaction() as write:
             unit_of_work.cluster.apply(
                 PodEnded(record.id, body.pod, "succeeded" if exit_code == 0 else "failed")

@@ -19,6 +19,7 @@ from ..state.unit_of_work import UnitOfWork
 from ..state.usage import REPORTED, UsageAccounting
 from ..state.workload_records import WorkloadRecord, spot_of
 from .batch import BatchCommands
+from .output_budget import OutputBudget
 from .time_limits import TimeLimits
 
 __all__ = ["AgentReports"]
@@ -33,10 +34,10 @@ LONGEST_USE: Final = 1 << 53
 class AgentReports:
     """Of one unit of work."""
 
-    def __init__(self, unit_of_work: UnitOfWork) -> None:
+    def __init__(self, unit_of_work: UnitOfWork, output_budget: OutputBudget) -> None:
         self.unit_of_work = unit_of_work
         self.time_limits = TimeLimits(unit_of_work)
-        self.commands = BatchCommands(unit_of_work)
+        self.commands = BatchCommands(unit_of_work, output_budget)
         self.accounts = UsageAccounting(unit_of_work.store)
 
     def hello(self, hello: m.AgentHello, send: Send) -> str:

@@ -27,6 +27,7 @@ from ..store.store import Store
 from .cordon import Cordons
 from .cycles import CycleRunner
 from .metering import UsageMeter
+from .output_budget import OutputBudget
 from .pending_status import PendingStatus
 from .platform_nodes import PlatformNodes
 from .pod_budget import PodBudget
@@ -55,12 +56,13 @@ class SchedulerService:
         *,
         clock: Callable[[], int],
         pod_budget: PodBudget | None = None,
+        output_per_user: int = 0,
     ) -> None:
-        """`pod_budget` None: unlimited."""
+        """`pod_budget` None, `output_per_user` 0: unlimited."""
         self.unit_of_work = unit_of_work = UnitOfWork(store, loaded, listener, clock)
         restore(unit_of_work)
         unit_of_work.public_status = lambda: self.queries.status(Identity.nobody())
-        self.reports = AgentReports(unit_of_work)
+        self.reports = AgentReports(unit_of_work, OutputBudget(store, output_per_user))
         self.policy_preview = PolicyPreview(unit_of_work)
         self.cordons = Cordons(unit_of_work)
         self.platform = PlatformNodes(unit_of_work, self.reports)

@@ -96,6 +96,14 @@ class StoreReader:
         with translated_errors(), self.engine.connect() as connection:
             return int(connection.execute(query).scalar() or 0)
 
+    def output_of(self, user: str) -> int:
+        """Characters of stored output of this user's commands."""
+        query = sql.select(sql.func.sum(sql.func.length(s.logs.c.text)))
+        query = query.join(s.workloads, s.workloads.c.id == s.logs.c.workload)
+        with translated_errors(), self.engine.connect() as connection:
+            found = connection.execute(query.where(s.workloads.c.user == user)).scalar()
+        return int(found or 0)
+
     def is_ended(self, workload: str, user: str | None = None) -> bool:
         """Whether a workload of this id (and of this user, if given) existed and has ended."""
         owner = self.ended_user(workload)

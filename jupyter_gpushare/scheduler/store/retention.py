@@ -16,10 +16,12 @@ from jupyter_gpushare import messages as m
 from . import schema as s
 from .transaction import StoreTransaction
 
-__all__ = ["ENDED_PER_USER", "Cutoffs", "Pruner", "Retention"]
+__all__ = ["ENDED_PER_USER", "Cutoffs", "Pruner", "Retention", "remove_oldest_output"]
 
 LARGE_REQUEST: Final = 4096
 """Characters; smaller requests of ended workloads are kept as they are."""
+OUTPUTS_AT_ONCE: Final = 200
+"""Workloads whose output is removed in one transaction, at most."""
 SHORT_LEASE_MS: Final = 60_000
 ENDED_PER_USER: Final = 10_000
 """Ended workloads of one user, unless configured otherwise."""
@@ -166,6 +168,26 @@ def _count_ended(write: StoreTransaction, user: str | None = None) -> dict[str, 
     query = sql.select(column, sql.func.count().label("number")).where(*_ended_of(user))
     rows = write.connection.execute(query.group_by(column))
     return {row.user: row.number for row in rows}
+
+
+def remove_oldest_output(write: StoreTransaction, user: str, size: int) -> int:
+    """See `Store.remove_oldest_output`."""
+    has_output = sql.exists().where(s.logs.c.workload == s.workloads.c.id)
+    query = sql.select(s.workloads.c.id).where(*_ended_of(user), has_output)
+    query = query.order_by(s.workloads.c.ended_ms, s.workloads.c.id).limit(OUTPUTS_AT_ONCE)
+    oldest = list(write.connection.execute(query).scalars())
+    length = sql.func.sum(sql.func.length(s.logs.c.text)).label("length")
+    lengths = sql.select(s.logs.c.workload, length).where(s.logs.c.workload.in_(oldest))
+    rows = write.connection.execute(lengths.group_by(s.logs.c.workload))
+    by_workload = {row.workload: int(row.length) for row in rows}
+    chosen, removed = [], 0
+    for workload in oldest:
+        if removed >= size:
+            break
+        chosen.append(workload)
+        removed += by_workload[workload]
+    _delete(write, s.logs, "workload", chosen)
+    return removed
 
 
 def _delete_short_leases(write: StoreTransaction, workloads: list[str]) -> None:

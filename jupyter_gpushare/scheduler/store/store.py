@@ -20,7 +20,7 @@ from jupyter_gpushare.core.model.errors import GpuShareError
 from .database import StoreUnavailable, file_in, open_engine, prepare, translated_errors
 from .group_commit import GroupCommit
 from .reads import StoreReader
-from .retention import Cutoffs, Pruner, Retention
+from .retention import Cutoffs, Pruner, Retention, remove_oldest_output
 from .schema import LeaseRow, StoredState, TokenRow, WorkloadOutcome, WorkloadRow
 from .transaction import StoreTransaction
 
@@ -158,6 +158,13 @@ class Store(StoreReader):
     def workload_ended(self, user: str) -> None:
         """A workload of this user has ended: counted for `prune`."""
         self._pruner.workload_ended(user)
+
+    def remove_oldest_output(self, user: str, size: int) -> int:
+        """Removes about `size` characters of output of this user's commands that ended first.
+        Returns how many; 0: no ended command has output.
+        """
+        with self.transaction() as write:
+            return remove_oldest_output(write, user, size)
 
     def prune(self, before: Cutoffs, most: int = 500) -> int:
         """Removes rows older than the cutoffs; see `Pruner.prune`."""
