@@ -145,11 +145,11 @@ class EventText:
         before; as much as `take`: nothing less does.
         """
         then = (
-            "It will be saved to host memory and restored later."
+            "The memory will be saved to host memory and restored later."
             if can_save
-            else "It cannot be saved here and will be lost."
+            else "The memory cannot be saved here and will be lost."
         )
-        hint = f" Free {memory_text(needed)} before to prevent it." if 0 < needed < take else ""
+        hint = f" Free {memory_text(needed)} by then to prevent it." if 0 < needed < take else ""
         return (
             f"{memory_text(take)} of GPU memory will be reclaimed in {seconds:.0f} s: "
             f"{self._why(kernel, asker, reason)}. {then}{hint}"

@@ -22,10 +22,11 @@ def test_a_notice_says_what_is_taken_and_what_prevents_it():
     said = text.notice(70 * 1024, 30 * 1024, 10, kernel, None, "", can_save=True)
     assert said == (
         "70 GiB of GPU memory will be reclaimed in 10 s: another workload needs its share. "
-        "It will be saved to host memory and restored later. Free 30 GiB before to prevent it."
+        "The memory will be saved to host memory and restored later. "
+        "Free 30 GiB by then to prevent it."
     )
     all_of_it = text.notice(1024, 1024, 10, kernel, None, "", can_save=False)
-    assert all_of_it.endswith("needs its share. It cannot be saved here and will be lost.")
+    assert all_of_it.endswith("needs its share. The memory cannot be saved here and will be lost.")
 
 
 def test_memory_of_a_released_gpu_is_restored_with_the_next_gpu():

@@ -72,10 +72,24 @@ def _pending_change(
         request=workload.request,
         limit=workload.limit,
         project=workload.project,
-        reason=_with_releases(workload.reason, entry, workload.project, releasable),
+        reason=_beyond_current(
+            _with_releases(workload.reason, entry, workload.project, releasable), _shares(entry)[0]
+        ),
         queue_position=workload.queue_position,
         expected_wait=workload.expected_wait,
     )
+
+
+def _beyond_current(reason: ReasonBody | None, current: Share) -> ReasonBody | None:
+    """Without the suggestion of a share that is not larger than the current one."""
+    if reason is None:
+        return None
+    helps = [
+        one
+        for one in reason.helps
+        if one.change != "gpu" or current.gpu is None or float(one.to) > current.gpu
+    ]
+    return structs.replace(reason, helps=helps)
 
 
 def _project(entry: KernelEntry) -> str | None:
