@@ -17,7 +17,7 @@ PROCESS_FIXTURES: Final = {
     "tests.agent.nvidia_fixtures",
 }
 """Modules with fixtures that start real processes. Tests that use them are slow."""
-CLUSTER_FIXTURES: Final = {"control_plane", "helm", "one_node_cluster"}
+CLUSTER_FIXTURES: Final = {"control_plane", "helm", "lab", "one_node_cluster"}
 """Fixtures of tests/kube that need the programs of `make kube-assets`."""
 SERVER_FIXTURES: Final = {"postgresql", "kept_postgresql"}
 """Fixtures that start a database server."""

@@ -12,6 +12,7 @@ import pytest
 from tests.kube.assets import missing, program
 from tests.kube.control_plane import ControlPlane
 from tests.kube.helm import Helm
+from tests.kube.lab import Lab
 from tests.kube.node import OneNodeCluster
 
 
@@ -48,3 +49,13 @@ def one_node_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNo
         raise
     finally:
         made.stop()
+
+
+@pytest.fixture(scope="session")
+def lab(one_node_cluster: OneNodeCluster, helm: Helm) -> Iterator[Lab]:
+    """JupyterHub and gpushare on the cluster. `helm` is a reason to skip."""
+    made = Lab(one_node_cluster)
+    try:
+        yield made.start()
+    finally:
+        sys.stdout.write(made.logs())  # shown when a test fails

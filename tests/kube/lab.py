@@ -14,6 +14,7 @@ from tests.kube.images import ENVIRONMENT, HOST_IMAGE, host_mounts
 from tests.kube.node import OneNodeCluster
 from tests.kube.z2jh import NAMESPACE as HUB_NAMESPACE
 from tests.kube.z2jh import Hub
+from tests.story.hub_process import Person
 
 __all__ = ["GPUS", "NAMESPACE", "Lab"]
 
@@ -165,6 +166,23 @@ class Lab:
         node = self.node()
         return node["status"] == "Ready" and len(node["devices"]) == GPUS
 
+    def user(self, name: str) -> Person:
+        """Their server, started if it does not run."""
+        if name in self.hub.people and self.hub.is_ready(name):
+            return self.hub.people[name]
+        return self.hub.person(name)
+
+    def granted(self) -> set[tuple[str, str]]:
+        """(resource, verb) that the chart's roles grant."""
+        roles = [item for item in self.helm.render(self.values()) if "rules" in item]
+        return {
+            (resource, verb)
+            for role in roles
+            for rule in role["rules"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+
     def leases(self) -> list[Values]:
         """Workloads that have GPUs."""
         running = self.scheduler("GET", "workloads")["workloads"]
@@ -177,7 +195,11 @@ class Lab:
             for pod in self.pods(component):
                 name = pod["metadata"]["name"]
                 texts.append(f"==== {name}\n{self.api.log(NAMESPACE, name)[-6000:]}")
-        texts.append(f"==== Hub\n{self.cluster.processes.log('jupyterhub', 6000)}")
+        for name in self.hub.people:
+            if pod := self.hub.pod(name):
+                text = self.api.log(HUB_NAMESPACE, pod["metadata"]["name"])
+                texts.append(f"==== server of {name}\n{text[-6000:]}")
+        texts.append(f"==== Hub\n{self.cluster.processes.log('jupyterhub', 3000)}")
         return "\n".join(texts)
 
 

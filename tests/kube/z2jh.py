@@ -76,6 +76,7 @@ c.KubeSpawner.volumes += given["volumes"]
 c.KubeSpawner.volume_mounts += given["mounts"]
 c.KubeSpawner.delete_grace_period = 2
 c.Spawner.start_timeout = c.Spawner.http_timeout = 120
+c.JupyterHub.log_level = "WARN"
 """
 
 
