@@ -7,6 +7,7 @@ loader              loads this package from its folder into a kernel
 package             `jupyter_gpushare` in an environment that does not have it
 ipython_extension   `%load_ext jupyter_gpushare`
 magics, gpu, panel  `%gpu`, the same as functions, and a widget
+gang                `gpu.cluster`: workers of Dask or ipyparallel with shares
 grant_wait          waits until a request is granted
 rpc                 one request to the node agent, and its reply
 session             the parts of one kernel, and reactions to messages of the agent

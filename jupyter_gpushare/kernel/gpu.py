@@ -14,11 +14,13 @@ from .rpc import GpuError, act, call, kernel_in, request_body
 from .session import current
 
 if TYPE_CHECKING:
+    from .gang.gpu_cluster import GpuCluster
     from .panel import GpuPanel
 
 __all__ = [
     "GpuError",
     "cancel",
+    "cluster",
     "history",
     "nodes",
     "on_notice",
@@ -201,6 +203,38 @@ def panel() -> GpuPanel:
             "unavailable",
         ) from None
     return GpuPanel(current())
+
+
+def cluster(
+    n: int,
+    gpu: float | str | None = None,
+    *,
+    memory: str | int | None = None,
+    limit: float | str | None = None,
+    project: str | None = None,
+    pool: Sequence[str] | str | None = None,
+    pools: Sequence[str] | str | None = None,
+    priority: str | int | None = None,
+    backend: str | None = None,
+    timeout: float | None = None,
+    queue_anyway: bool = False,
+) -> GpuCluster:
+    """Start `n` workers with a share each, and wait until all are connected. All start, or none.
+
+    `backend`: "dask" or "ipyparallel"; default: the first that is installed. The cluster has the
+    library's `client`; `close()` or the end of a `with` block ends the workers and releases their
+    GPUs. The workers run on this machine. `timeout` in seconds; the other options as in `request`.
+
+    Raises:
+        GpuError: refused, a worker ended, the timeout has passed, or the wait was stopped. Nothing
+            is left running.
+    """
+    from .gang.gpu_cluster import start_cluster
+
+    share = request_body(
+        gpu, memory, limit, project, pools or pool, priority, queue_anyway=queue_anyway
+    )
+    return start_cluster(n, share, backend, timeout)
 
 
 def on_notice(callback: Callable[[Json], object]) -> Callable[[Json], object]:

@@ -13,11 +13,17 @@ import msgspec
 from jupyter_gpushare.aio import BackgroundTasks, Backoff
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import GpuShareError, NotAllowed, NotFound, Unavailable
-from jupyter_gpushare.messages import KernelRequest, WhatIfAnswer, WorkloadRequest, WorkloadView
+from jupyter_gpushare.messages import (
+    CommandRequest,
+    KernelRequest,
+    WhatIfAnswer,
+    WorkloadRequest,
+    WorkloadView,
+)
 
 from ..clients.agent_client import AgentClient
 from ..clients.startup import StartupState
-from ..kernels.request import workload
+from ..kernels.request import checked, workload
 
 __all__ = ["WorkloadClient", "retry_backoff"]
 
@@ -79,6 +85,20 @@ class WorkloadClient:
         )
         return msgspec.structs.replace(wanted, replaces=replaces)
 
+    async def new_gang(
+        self, kernel_id: str, name: str, share: KernelRequest, n: int, command: CommandRequest
+    ) -> WorkloadRequest:
+        """A workload whose `n` pods run a command with this share on this machine's node.
+
+        Raises:
+            Unavailable: the agent has not reported the node's name.
+        """
+        wanted = await self.new(kernel_id, name, checked(share))
+        pods = [msgspec.structs.replace(wanted.pods[0], name=str(i)) for i in range(n)]
+        return msgspec.structs.replace(
+            wanted, id=f"gang.{wanted.id}", kernel_id=None, pods=pods, min_pods=n, command=command
+        )
+
     def for_check(self, request: KernelRequest) -> WorkloadRequest:
         """A workload on any node, to check a request that names no kernel yet."""
         return workload(
@@ -138,6 +158,13 @@ class WorkloadClient:
             return await self._scheduler.workload(workload_id)
         except NotFound:
             return None
+
+    async def output(self, workload_id: str) -> str:
+        """What the command of a workload has printed. Raises GpuShareError."""
+        found, cursor = "", 0
+        while (logs := await self._scheduler.logs(workload_id, cursor=cursor)).lines:
+            cursor, found = logs.cursor, found + "".join(line.text for line in logs.lines)
+        return found
 
     async def end(self, workload_id: str) -> None:
         """End it, also when it never reached the scheduler. Raises GpuShareError."""

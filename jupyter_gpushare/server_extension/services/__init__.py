@@ -5,6 +5,6 @@
 * `scheduler_follower`, `agent_events`, `kernel_sweep`: apply what scheduler, agent and Jupyter
   report
 * `publisher`, `page_stream`: send changes to pages, the event bus and the agent
-* `kernel_rpc` answers requests of kernels, `relaunch` restarts kernels for the agent,
-  `notebook_names` keeps kernels' names up to date
+* `kernel_rpc` answers requests of kernels, `gang_service` those for clusters of workers;
+  `relaunch` restarts kernels for the agent, `notebook_names` keeps kernels' names up to date
 """

@@ -12,6 +12,7 @@ from ..kernels.kernel_registry import KernelRegistry
 from ..kernels.launches import KernelLaunches
 from ..launch.launch_plan import LaunchPlan
 from ..requests.submitter import Submitter
+from .gang_service import GangService
 from .publisher import Publisher
 from .request_service import RequestService
 
@@ -27,11 +28,13 @@ class ServerKernelLifecycle:
         launches: KernelLaunches,
         submitter: Submitter,
         requests: RequestService,
+        gangs: GangService,
         publisher: Publisher,
         tasks: BackgroundTasks,
     ) -> None:
         self._registry, self._launches, self._submitter = registry, launches, submitter
-        self._requests, self._publisher, self._tasks = requests, publisher, tasks
+        self._requests, self._gangs = requests, gangs
+        self._publisher, self._tasks = publisher, tasks
 
     async def register(
         self,
@@ -90,9 +93,11 @@ class ServerKernelLifecycle:
 
     def restarting(self, kernel_id: str) -> None:
         """The kernel's process has ended; it is launched again at once."""
+        self._gangs.process_ended(kernel_id)
         self._launches.restarting(kernel_id)
 
     def ended(self, kernel_id: str) -> None:
         """The kernel has ended for good."""
+        self._gangs.process_ended(kernel_id)
         self._launches.ended(kernel_id)
         self._submitter.kernel_ended(kernel_id)

@@ -19,6 +19,7 @@ from jupyter_gpushare.messages import (
 )
 
 from ..clients.agent_client import AgentClient
+from .gang_service import GangService
 from .kernel_service import KernelService
 from .request_service import RequestService
 from .table_service import TableService
@@ -34,11 +35,13 @@ class KernelRpc:
         kernels: KernelService,
         requests: RequestService,
         tables: TableService,
+        gangs: GangService,
         agent: AgentClient,
         tasks: BackgroundTasks,
         log: Logger,
     ) -> None:
         self._kernels, self._requests, self._tables = kernels, requests, tables
+        self._gangs = gangs
         self._agent, self._tasks, self._log = agent, tasks, log
 
     def handle(self, asked: RelayedRequest) -> None:
@@ -77,6 +80,12 @@ class KernelRpc:
             case "what-if":
                 wanted = convert(KernelRequest, asked.body)
                 return to_json(await self._requests.what_if(wanted, kernel_id))
+            case "cluster-start":
+                return await self._gangs.start(kernel_id, asked.body)
+            case "cluster-state":
+                return await self._gangs.state(kernel_id, asked.body)
+            case "cluster-end":
+                return await self._gangs.end(kernel_id, asked.body)
             case "queue":
                 return to_json(await self._tables.rows("queues"))
             case "nodes":

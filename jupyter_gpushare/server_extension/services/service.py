@@ -21,6 +21,7 @@ from ..requests.orphans import OrphanedRequests
 from ..requests.submitter import Submitter
 from ..requests.workload_client import WorkloadClient
 from .agent_events import AgentEvents
+from .gang_service import GangService
 from .kernel_lifecycle import ServerKernelLifecycle
 from .kernel_rpc import KernelRpc
 from .kernel_service import KernelService
@@ -66,8 +67,11 @@ class GpuShareService:
         kernels = KernelService(registry, histories, launches, jupyter, changed=changed)
         requests = RequestService(kernels, submitter, names, agent, presets)
         tables = TableService(scheduler)
-        lifecycle = ServerKernelLifecycle(registry, launches, submitter, requests, publisher, tasks)
-        rpc = KernelRpc(kernels, requests, tables, agent, tasks, log)
+        gangs = GangService(kernels, workloads)
+        lifecycle = ServerKernelLifecycle(
+            registry, launches, submitter, requests, gangs, publisher, tasks
+        )
+        rpc = KernelRpc(kernels, requests, tables, gangs, agent, tasks, log)
         restarter = KernelRestarter(jupyter, tasks, log)
         collector = OrphanCollector(orphans, registry, workloads, agent, status, log)
 

@@ -1,0 +1,90 @@
+"""`gpu.cluster`: workers that start together with a share each, and end together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+
+from tests.story.front_end import eventually
+from tests.story.jupyter_process import Server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+START = "from jupyter_gpushare import gpu; c = gpu.cluster({}); print('connected', c.n)"
+UUIDS = """
+def use():
+    from jupyter_gpushare import simgpu
+    import os
+    b = simgpu.alloc('1GiB')
+    return simgpu.device_uuid(), os.getpid()
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    lab = Server(tmp_path_factory.mktemp("w"), gpus=1)
+    try:
+        yield lab.start()
+    finally:
+        lab.stop()
+        sys.stdout.write(lab.logs())
+
+
+@pytest.fixture
+def notebook(lab):
+    made = []
+
+    def make(spec="plain"):
+        made.append(lab.notebook(spec, f"{spec}{len(made)}.ipynb"))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.shut_down()
+    lab.nothing_is_left()
+
+
+@pytest.mark.parametrize("backend", ["dask", "ipyparallel"])
+def test_workers_have_a_share_each_and_release_it_together(lab, notebook, backend):
+    pytest.importorskip({"dask": "distributed"}.get(backend, backend))
+    nb = notebook()
+    nb.ok(START.format(f"2, 0.5, backend='{backend}'"), 60)
+    eventually(lambda: lab.allocated() == 1, "both shares")
+    call = {
+        "dask": "r = list(c.client.run(use).values())",
+        "ipyparallel": "r = list(c.client[:].apply_sync(use))",
+    }
+    nb.ok(UUIDS)
+    text = nb.ok(f"{call[backend]}\nprint(len({{pid for _, pid in r}}), {{uuid for uuid, _ in r}})")
+    assert text.startswith("2 {'SIM-GPU-")
+    nb.ok("c.close()")
+    eventually(lambda: lab.allocated() == 0, "no share")
+
+
+def test_a_cluster_waits_as_a_whole_and_can_be_interrupted(lab, notebook):
+    holder, nb = notebook("half"), notebook()
+    holder.until("attached")
+    cell = nb.submit(START.format("2, 0.5"))
+    nb.until_shown(cell, "1 of 2 pods fits")
+    assert lab.allocated() == 0.5
+    nb.interrupt()
+    assert "the wait for the cluster was stopped" in nb.collect(cell).text
+
+
+def test_a_worker_that_dies_ends_the_others(lab, notebook):
+    nb = notebook()
+    nb.ok(START.format("2, 0.25"), 60)
+    pids = nb.ok("import os; print(*c.client.run(os.getpid).values())").split()
+    os.kill(int(pids[0]), signal.SIGKILL)
+    eventually(lambda: lab.allocated() == 0, "no share is left")
+    assert "ended" in nb.ok("print(c.status()['state'])")
+
+
+def test_a_restart_of_the_kernel_ends_its_cluster(lab, notebook):
+    nb = notebook()
+    nb.ok(START.format("2, 0.5"), 60)
+    eventually(lambda: lab.allocated() == 1, "both shares")
+    lab.rest("POST", f"api/kernels/{nb.kernel_id}/restart")
+    eventually(lambda: lab.allocated() == 0, "no share is left")
