@@ -343,16 +343,18 @@ async def _serve(
 ) -> None:
     from jupyter_gpushare.client import SchedulerClient
     from jupyter_gpushare.failover import to_schedulers
+    from node_agent.api.link_renewal import renewed_with_token
     from node_agent.app import Agent, AgentConfig
     from node_agent.devices.base.hang_detection import run_watched
 
     assert isinstance(config, AgentConfig)
-    client = SchedulerClient(to_schedulers(scheduler, _token(token_file), **files))
+    token = _token(token_file)
+    client = SchedulerClient(to_schedulers(scheduler, token, **files))
     devices = await run_watched(find, _report)
     logging.getLogger("gpushare.agent").info(
         "GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model
     )
-    made = Agent(config, devices, client.agent_link)
+    made = Agent(config, devices, renewed_with_token(client.agent_link, token))
     await made.start()
     try:
         await _until_signal()

@@ -288,8 +288,13 @@ class World:
         shutil.rmtree(self.state_dir, ignore_errors=True)
 
     async def start_agent(self) -> None:
+        self.devices = self.make_devices()
+        self.agent = Agent(self.config, self.devices, self.scheduler.link)
+        await self.agent.start()
+
+    def make_devices(self):
         public = self.config.public_dir() if self.config.tenancy.is_shared else None
-        self.devices = SimulatedVendor().find(
+        return SimulatedVendor().find(
             DiscoveryRequest(
                 "n0",
                 self.state_dir,
@@ -298,8 +303,6 @@ class World:
                 copy_gib_s=self.simulation.copy_gib_s,
             )
         )
-        self.agent = Agent(self.config, self.devices, self.scheduler.link)
-        await self.agent.start()
 
     def fault(self, name: str, argument: str = "*", *, on: bool = True) -> None:
         self.devices._node.fault(name, argument, on=on)
