@@ -20,6 +20,7 @@ from jupyter_gpushare.core.model.events import (
     WorkloadSubmitted,
 )
 from jupyter_gpushare.core.model.model import (
+    KERNELS_ONLY,
     Node,
     NodePool,
     Pod,
@@ -296,6 +297,54 @@ def test_the_suggestion_of_another_pool_is_true() -> None:
     assert reason is not None
     pool = next(h for h in reason.helps if h.change == "node_pools")
     assert what_if(cluster, workload("w", "A", 2, node_pools=(pool.to,)), 1000).starts_now
+
+
+@pytest.mark.parametrize("gpu", [0.5, 1, 2])
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_the_suggestion_of_another_node_is_true(gpu: float, is_ready: bool) -> None:
+    """A kernel waits for its node while another one has room."""
+    nodes = [replace(N0, ready=is_ready), Node("n1", gpus=2, gpu_memory=1000)]
+    others = [tied(workload("a", "A", 2, created=-1), "n0")] if is_ready else []
+    cluster = world(policy_of({"A": 4}), nodes, others)
+    cycle(cluster, 0)
+    asks = tied(workload("w", "A", gpu), "n0")
+    reason = what_if(cluster, asks, 1000).reason
+    assert reason is not None
+    other = next(h for h in reason.helps if h.change == "nodes")
+    assert other.to == "n1"
+    assert what_if(cluster, tied(asks, other.to), 1000).starts_now
+
+
+def test_a_full_or_unsuitable_node_is_not_suggested() -> None:
+    taint = ("key", "", "NoSchedule")
+    nodes = [
+        N0,
+        Node("n1", gpus=2, gpu_memory=1000),
+        Node("n2", gpus=2, gpu_memory=1000, taints=(taint,)),
+        Node("n3", gpus=2, gpu_memory=1000, ready=False),
+    ]
+    others = [tied(workload(f"a{i}", "A", 2, created=-1), f"n{i}") for i in range(2)]
+    cluster = world(policy_of({"A": 9}), nodes, others)
+    cycle(cluster, 0)
+    reason = what_if(cluster, tied(workload("w", "A"), "n0"), 1000).reason
+    assert reason is not None
+    assert [h for h in reason.helps if h.change == "nodes"] == []
+
+
+def test_a_command_never_starts_on_nodes_that_run_kernels_only() -> None:
+    node = replace(N0, taints=(KERNELS_ONLY,))
+    cluster = world(policy_of({"A": 2}), [node])
+    reason = what_if(cluster, workload("w", "A"), 0).reason
+    assert reason is not None
+    assert reason.code == ReasonCode.NEVER_FITS
+    assert reason.message == (
+        'Cannot start: the nodes in pool "default" are Kubernetes nodes, on which kernels run in'
+        " user pods; commands cannot be started there."
+    )
+
+
+def tied(asks: Workload, node: str) -> Workload:
+    return replace(asks, pods=tuple(replace(pod, node_affinity=(node,)) for pod in asks.pods))
 
 
 def test_the_suggestion_to_be_preemptible_is_true() -> None:

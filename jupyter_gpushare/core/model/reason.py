@@ -46,7 +46,7 @@ class ReasonCode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Suggestion:
     """One change that would help: `change` names the field (`gpu`, `priority`, `node_pools`,
-    `preemptible`, `wait`), `to` the value.
+    `nodes`, `preemptible`, `wait`), `to` the value.
     """
 
     change: str

@@ -256,6 +256,7 @@ class PoolSnapshot:
         "free",
         "reserved_free",
         "machines",
+        "open_nodes",
         "pool",
         "queues",
         "reservation",
@@ -271,6 +272,7 @@ class PoolSnapshot:
         self.queues = {queue: queue.numbers() for queue in pool.queues.values()}
         self.machines, self.total, self.smallest = pool.machines, pool.total, pool.smallest
         self.reservation, self.reserved_free = pool.reservation, reserved_free_gpu(pool)
+        self.open_nodes = {key: tuple(names) for key, names in pool.buckets.items() if any(key[2:])}
 
     def view(self) -> PoolView:
         pool = self.pool  # Of the pool itself, read only what cycles never change.
@@ -297,6 +299,7 @@ class PoolSnapshot:
             sum(known[name][1].gpu - known[name][1].non_preemptible[0] for name in projects),
             self.reservation,
             self.reserved_free,
+            self.open_nodes,
         )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from ..cluster.work import Member, Work
 from ..model.amounts import GPU, Amounts, is_unlimited
 from ..model.decisions import QueueShare
-from ..model.model import Node
+from ..model.model import KERNELS_ONLY, Node
 from ..model.reason import counted
 from ..model.requirements import PodRequirements
 from ..model.units import memory_text
@@ -171,6 +171,11 @@ def too_large_for_nodes(need: PodRequirements, pods: int, view: PoolView) -> str
     devices = need.whole or need.devices
     if not nodes:
         return f"Cannot start: {pool} has no nodes."
+    if all(KERNELS_ONLY in node.taints for node in nodes) and not need.tolerations:
+        return (
+            f"Cannot start: the nodes in {pool} are Kubernetes nodes, on which kernels run in user"
+            " pods; commands cannot be started there."
+        )
     if not view.machines.fitting(need).admitting:
         return f"Cannot start: labels, names or taints of all nodes in {pool} exclude it."
     if need.memory and all(need.memory > node.gpu_memory for node in nodes):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..cluster.capacity import EmptyCapacity
+from ..cluster.pools import BucketKey
 from ..cluster.work import Member, Work
 from ..model.amounts import Amounts
 from ..model.decisions import QueueShare
@@ -50,6 +51,8 @@ class PoolView:
     """The workload with a reservation, and its nodes."""
     reserved_free: int = 0
     """Milli-GPU that are free on them."""
+    open_nodes: Mapping[BucketKey, tuple[str, ...]] = field(default_factory=dict)
+    """Ready nodes with something free, by what is free on them."""
 
 
 @dataclass(frozen=True, slots=True)

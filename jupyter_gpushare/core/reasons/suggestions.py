@@ -6,12 +6,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..cluster.nodes import NodeState
 from ..model.amounts import GPU, is_unlimited
 from ..model.reason import ReasonCode, Suggestion, counted
+from ..model.requirements import PodRequirements
 from .pending_view import PendingView, PoolView
 
 __all__ = ["suggestions_for"]
 
+NODE_MATTERS: Final = frozenset(
+    {
+        ReasonCode.NODE_NOT_READY,
+        ReasonCode.WAITING_BEHIND,
+        ReasonCode.WAITING_FOR_FREE_GPU,
+        ReasonCode.WAITING_FOR_QUOTA,
+    }
+)
+"""Reasons that may not apply on another node of the same pool."""
 FRACTIONS: Final = (750, 500, 250, 200, 100)
 """Common fractions, tried from the largest."""
 
@@ -21,8 +32,10 @@ def suggestions_for(
 ) -> tuple[Suggestion, ...]:
     """The changes that would help, the best first."""
     if code in (ReasonCode.NEVER_FITS, ReasonCode.INVALID_REQUEST):
-        return tuple(_other_pools(pending, view))
+        return (*_other_node(pending, view), *_other_pools(pending, view))
     helps: list[Suggestion] = []
+    if code in NODE_MATTERS:
+        helps += _other_node(pending, view)
     if code == ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA:
         message = "A preemptible workload may use free GPUs beyond the quota."
         helps.append(Suggestion("preemptible", "true", message))
@@ -31,6 +44,40 @@ def suggestions_for(
     if code != ReasonCode.NODE_NOT_READY and _can_start_later(pending, view):
         helps.append(_wait(code))
     return tuple(helps)
+
+
+def _other_node(pending: PendingView, view: PoolView) -> list[Suggestion]:
+    """Another node than the stated ones where it would start now. Requests for CPU and memory are
+    not judged.
+    """
+    need = next(iter(pending.work.members.values())).need
+    is_judged = not (need.cpu or need.ram or need.mig or need.affinity or need.anti_affinity)
+    if len(pending.work.members) != 1 or not need.node_names or not is_judged:
+        return []
+    open_nodes = {
+        name
+        for (capacity, _, _, idle, _, shared), names in view.open_nodes.items()
+        if _has_devices(need, capacity, idle, shared)
+        for name in names
+    }
+    for node in view.machines.nodes:
+        is_other = node.name in open_nodes and node.name not in need.node_names
+        if is_other and NodeState(node, "").matches_labels(need):
+            here = ", ".join(sorted(need.node_names))
+            message = (
+                f"Node {node.name} has room now, but this workload is tied to node {here}. Start it"
+                f" on {node.name} instead; with JupyterHub, stop your server and start it again."
+            )
+            return [Suggestion("nodes", node.name, message)]
+    return []
+
+
+def _has_devices(need: PodRequirements, capacity: int, idle: int, shared: int) -> bool:
+    """Whether so many idle GPUs of this size, or this share of one, are enough."""
+    if need.whole:
+        return idle >= need.whole
+    size = need.portion(capacity)
+    return size <= capacity and (idle >= need.devices or (need.devices == 1 and shared >= size))
 
 
 def _smaller(pending: PendingView, view: PoolView) -> list[Suggestion]:

@@ -19,6 +19,7 @@ from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed
 from jupyter_gpushare.core.model.gpu_request import read_gpu_request
 from jupyter_gpushare.core.model.model import (
     DEFAULT_POOL,
+    KERNELS_ONLY,
     NON_PREEMPTIBLE_FROM,
     Pod,
     Policy,
@@ -51,6 +52,8 @@ id and a suffix.
 """
 MAX_COMMAND: Final = 2**18
 """Characters of a command with its environment."""
+KERNEL_TOLERATIONS: Final = ((KERNELS_ONLY[0], "*"),)
+"""What everything but a command tolerates."""
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -270,17 +273,19 @@ def _pods(request: m.WorkloadRequest) -> tuple[Pod, ...]:
     in its name is not validated again.
     """
     pods: list[Pod] = []
+    tolerations = KERNEL_TOLERATIONS if request.command is None else ()
     before: m.PodRequest | None = None
     for i, pod in enumerate(request.pods):
         if before is not None and replace(before, name=pod.name) == pod:
             pods.append(changed_value(pods[-1], name=pod.name))
         else:
-            pods.append(_pod(pod, f"pods[{i}]." if len(request.pods) > 1 else ""))
+            where = f"pods[{i}]." if len(request.pods) > 1 else ""
+            pods.append(_pod(pod, where, tolerations))
         before = pod
     return tuple(pods)
 
 
-def _pod(pod: m.PodRequest, where: str) -> Pod:
+def _pod(pod: m.PodRequest, where: str, tolerations: tuple[tuple[str, str], ...]) -> Pod:
     """One pod. Amounts are parsed here, so `nan`, `-1` and `7e9` are refused before anything
     changes.
     """
@@ -299,6 +304,7 @@ def _pod(pod: m.PodRequest, where: str) -> Pod:
         group=pod.group,
         node_affinity=tuple(pod.nodes),
         node_selector=dict(pod.node_selector),
+        tolerations=tolerations,
         labels=dict(pod.labels),
     )
 

@@ -18,7 +18,7 @@ from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.model.amounts import UNLIMITED
 from jupyter_gpushare.core.model.errors import NotFound
 from jupyter_gpushare.core.model.events import NodeJoined
-from jupyter_gpushare.core.model.model import DEFAULT_POOL, Node, NodePool
+from jupyter_gpushare.core.model.model import DEFAULT_POOL, KERNELS_ONLY, Node, NodePool
 from jupyter_gpushare.core.model.node_conditions import NODE_WARNINGS, NodeCondition
 from jupyter_gpushare.core.model.platform_node import PlatformNode
 
@@ -223,6 +223,7 @@ class NodeRegistry:
             memory=report.memory_mib or UNLIMITED,
             # kernels are processes: Kubernetes' limit of 110 pods per node does not apply
             max_pods=1_000_000,
+            taints=(KERNELS_ONLY,) if platform is not None and platform.is_managed else (),
             ready=NODE_WARNINGS.issuperset(reasons),
             reasons=tuple(dict.fromkeys(map(str, reasons))),
             labels=labels,

@@ -136,7 +136,7 @@ class StoreTransaction:
             _LOG, {"workload": workload, "lease": lease, "pod": pod, "stop": stop, "text": text}
         )
 
-    def node(self, report: m.NodeReport, platform_labels: Mapping[str, str] | None) -> None:
+    def node(self, report: m.NodeReport, platform_labels: Mapping[str, str] | None = None) -> None:
         """Adds or replaces a node. `platform_labels`: see `StoredNode`."""
         body = m.to_json(report)
         if platform_labels is not None:
