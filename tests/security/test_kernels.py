@@ -170,6 +170,12 @@ def registered(line: AgentSocket, kernel_id: str, **more: object) -> str:
     return error["code"] if error else ""
 
 
+def previewed(line: AgentSocket, kernel_id: str) -> dict[str, Any]:
+    number = secrets.randbelow(1 << 30)
+    line.send(type="start_preview", n=number, kernel_id=kernel_id, request={"gpu": 0.5})
+    return line.until("start_previewed", n=number)
+
+
 def refused_cells(line: AgentSocket, kernel_id: str) -> str:
     line.send(type="kernel_outlook", kernel_id=kernel_id, pending=True, refuses="no", workload="x")
     return ""
@@ -184,6 +190,10 @@ MESSAGES: dict[str, Callable[[AgentSocket, Kernel], str]] = {
     "register_kernel with its user": lambda line, kernel: registered(
         line, kernel.id, user=kernel.machine.name(kernel.who)
     ),
+    "register_kernel with a token and a launch": lambda line, kernel: registered(
+        line, kernel.id, pid=kernel.process.pid, token_hash="ab" * 32, launch=f"{kernel.id}.ab"
+    ),
+    "start_preview": lambda line, kernel: str(previewed(line, kernel.id).get("error") or ""),
     "kernel_launched": lambda line, kernel: str(
         line.send(type="kernel_launched", kernel_id=kernel.id, pid=os.getpid()) or ""
     ),
