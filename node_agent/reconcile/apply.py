@@ -97,7 +97,11 @@ class StepApplier:
         kernel.residence.begin(now)
         waiting = list(kernel.gate.waiting)
         kernel.gate.running.update(waiting)
-        return [partial(self.cells.admit_if_waiting, kernel, n) for n in waiting]
+        return [partial(self._admit_cell, kernel, n) for n in waiting]
+
+    def _admit_cell(self, kernel: KernelRecord, n: int) -> None:
+        admit = partial(self.cells.admit_if_waiting, kernel, n)
+        self._node.devices.when_limits_are_set(kernel.kernel_id, admit)
 
     def _is_checking(self, kernel: KernelRecord) -> bool:
         """Whether its cells have to wait for a check. Those that wait for long show why."""

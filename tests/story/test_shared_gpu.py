@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.test_cgroups import real_subtree
-from tests.fake_driver.fake_gpu_machine import GIB, MIB, ROOT
+from tests.fake_driver.fake_gpu_machine import GIB, MIB, ROOT, Faults
 from tests.story.fake_driver_server import FakeDriverServer
 from tests.story.front_end import Notebook, eventually
 from tests.story.jupyter_process import processes_of
@@ -204,7 +204,11 @@ def test_driver_615_enforces_the_cap(shared):
             ),
             "the soft limit is the share",
         )
-        b.ok(SHARE)
+        set_limits = "nvmlDeviceSetMemoryLimits_v1"
+        slow = server.machine.fault(set_limits, Faults.DELAY, times=-1, delay_ms=150)
+        b.ok(SHARE)  # its cell starts after its limit allows its share
+        assert server.machine.hits(slow)
+        server.machine.clear()
         assert last(a.ok("print(x.values())")) == "{7}"
         a.shut_down()
         b.shut_down()

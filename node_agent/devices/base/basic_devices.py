@@ -68,6 +68,10 @@ class BasicDevices:
     def track_kernels(self, kernels: Mapping[str, KernelProcesses]) -> None:
         """Processes are not attributed here."""
 
+    def when_limits_are_set(self, kernel_id: str, action: Callable[[], None]) -> None:  # noqa: ARG002 - protocol
+        """There are no limits to wait for."""
+        action()
+
     def release_cgroup(self, leaf: str) -> None:
         """There are no limits per cgroup."""
 

@@ -126,6 +126,11 @@ class DeviceAttachment(Protocol):
     def attached(self) -> set[str]:
         """Kernels that are attached."""
 
+    def when_limits_are_set(self, kernel_id: str, action: Callable[[], None]) -> None:
+        """Call this once the driver enforces the attachment of the kernel, in the running event
+        loop: at once where there is nothing to enforce.
+        """
+
 
 class CgroupLimits(Protocol):
     """Limits that the driver enforces per cgroup."""

@@ -7,9 +7,10 @@ attaching returns at once, and slow driver calls run in threads.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -64,6 +65,8 @@ class NvidiaDevices:
             nvml, state_dir / "limits.json", len(nvml.gpus), lambda: self.cgroups.problem
         )
         self._limit_thread = ThreadPoolExecutor(1, thread_name_prefix="gpushare-limits")
+        self._limiting: dict[str, Future[bool]] = {}
+        """Per kernel, the last limits that were handed to the thread."""
         self._attribution = ProcessAttribution()
         self._sampler = GpuSampler(nvml, self._attribution)
         self._attachments: dict[str, tuple[tuple[int, int], ...]] = {}
@@ -237,12 +240,30 @@ class NvidiaDevices:
         """Let the driver enforce the share (soft) and the cap (hard), and zero on other GPUs."""
         kernel = self._kernels.get(name)
         if kernel is None or not kernel.leaf or not self._probe.has("limit"):
+            self._limiting.pop(name, None)
             return
         wanted = {}
         for gpu, cap in self._attachments.get(name, ()):
             wanted[gpu] = kernel.guarantee_mib, cap
         with contextlib.suppress(RuntimeError):  # the agent is stopping
-            self._limit_thread.submit(self._limits.apply, kernel.leaf, wanted)
+            self._limiting[name] = self._limit_thread.submit(
+                self._limits.apply, kernel.leaf, wanted
+            )
+
+    def when_limits_are_set(self, kernel_id: str, action: Callable[[], None]) -> None:
+        """A cell that starts earlier could not allocate its share."""
+        limiting = self._limiting.pop(kernel_id, None)
+        if limiting is None or limiting.done():
+            action()
+            return
+        loop = asyncio.get_running_loop()
+        self._limiting[kernel_id] = limiting
+
+        def finish(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the agent has stopped
+                loop.call_soon_threadsafe(action)
+
+        limiting.add_done_callback(finish)
 
     def release_cgroup(self, leaf: str) -> None:
         """Reset its limits: the driver does not notice that a cgroup is removed."""
