@@ -6,6 +6,7 @@ cell is refused its own share.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
@@ -18,7 +19,7 @@ import pytest
 
 from tests.fake_driver.fake_gpu_machine import GIB, MIB, ROOT
 from tests.story.fake_driver_server import FakeDriverServer
-from tests.story.front_end import Notebook, eventually
+from tests.story.front_end import Notebook, RestError, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -126,6 +127,14 @@ class Killer(threading.Thread):
             self.kills += 1
             time.sleep(self.random.uniform(0, 2))  # a service manager takes time too
             self.server.start_agent()
+            self._wait_for_agent()
+
+    def _wait_for_agent(self) -> None:
+        """On a busy machine an agent takes seconds to start; killed before, it would never work."""
+        while not self.over.wait(0.1):
+            with contextlib.suppress(OSError, RestError):
+                if self.server.status()["agent"]["reachable"]:
+                    return
 
 
 @pytest.fixture
