@@ -22,7 +22,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check lint typecheck floors unit unit-decisions unit-service ts test hub5 bench docs screenshots schema schema-check dist clean kube-assets test-kube
+.PHONY: help venv kernels demo check lint typecheck floors unit unit-decisions unit-service ts test hub5 bench docs screenshots schema schema-check dist clean kube-assets test-kube
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -83,6 +83,12 @@ $(STAMPS)/kube-programs: tests/kube/tools/go.mod tests/kube/tools/build.sh | $(P
 
 kube-assets: $(STAMPS)/cc $(STAMPS)/kube-packages $(STAMPS)/kube-programs ## what tests/kube needs for a real cluster; about 7 minutes, once
 
+$(STAMPS)/kernels: tests/environments.py $(STAMPS)/installed
+	$(PY) -m tests.environments
+	@touch $@
+
+kernels: $(STAMPS)/kernels ## environments without our package, for the tests of their kernels
+
 # ---- run ----------------------------------------------------------------------------------------
 
 demo: venv ## JupyterLab with an embedded scheduler and simulated GPUs (ARGS="--no-browser --port 8890 --gpus 4")
@@ -123,7 +129,7 @@ check: venv $(STAMPS)/cc ## the quick checks, in parallel: no servers, no browse
 PYTEST := $(PY) -m pytest -q --ignore tests/benchmarks
 PARALLEL := $(PYTEST) -m "not gpu and not kube"
 
-test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql $(STAMPS)/shells ## everything, browser and story tests included; all steps run even if one fails
+test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql $(STAMPS)/shells $(STAMPS)/kernels ## everything, browser and story tests included; all steps run even if one fails
 	@failed=; for step in lint typecheck floors schema-check ts; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
 	  $(PARALLEL) -n $(WORKERS) --dist loadfile || { echo "again, one after the other: what failed beside other tests"; $(PARALLEL) --last-failed --last-failed-no-failures none; } || failed="$$failed pytest"; \
 	  $(MAKE) --no-print-directory test-kube || failed="$$failed test-kube"; \

@@ -30,10 +30,8 @@ def test_a_notebook_waits_until_a_gpu_is_free_and_gives_it_back(server):
     with tool(server, *execute(path)) as nbconvert:
         eventually(lambda: "gpushare: waiting for a GPU: Needs 1 GPU" in nbconvert.text, "waits")
         assert not (server.folder / "done.ipynb").exists()
-        named = [
-            w for w in server.get("gpushare/api/workloads")["workloads"] if w["name"] == str(path)
-        ]
-        assert [w["user"] for w in named] == [server.status()["user"]]
+        users = {one["name"]: one["user"] for one in workloads(server)}
+        assert users[str(path)] == server.status()["user"]
         busy[0].shut_down()
         assert nbconvert.wait() == 0, nbconvert.text
     assert "GPU granted after" in nbconvert.text
