@@ -4,7 +4,8 @@ that return a status return a plain mapping.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from .display.html import KernelStatusDisplay
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GpuError",
+    "busy",
     "cancel",
     "cluster",
     "history",
@@ -203,6 +205,19 @@ def panel() -> GpuPanel:
             "unavailable",
         ) from None
     return GpuPanel(current())
+
+
+@contextlib.contextmanager
+def busy() -> Iterator[None]:
+    """Count this notebook as busy until the `with` block ends, also after its cell: for threads and
+    tasks whose pauses would look like rest. Restores saved GPU memory.
+    """
+    work = current().gate.work
+    background = work.begin_background()
+    try:
+        yield
+    finally:
+        work.end(background)
 
 
 def cluster(

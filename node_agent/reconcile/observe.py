@@ -72,6 +72,7 @@ class Observer:
     def _take_in(self, kernel: KernelRecord, usage: TenantMemory, now: int) -> None:
         memory, main = kernel.memory, kernel.process.main
         memory.take_reading(usage, main_alive=main is None or main.is_alive())
+        self._observe_background(kernel, now)
         if memory.transit is None:
             memory.reserved_mib = 0
             if usage.half_done:
@@ -86,6 +87,16 @@ class Observer:
                 "kernel %s is blocked while its GPU memory is saved: it is resumed",
                 kernel.kernel_id,
                 extra=kernel.log_fields(),
+            )
+
+    @staticmethod
+    def _observe_background(kernel: KernelRecord, now: int) -> None:
+        memory, gate = kernel.memory, kernel.gate
+        if gate.running or memory.suspended or memory.transit is not None:
+            kernel.background.forget()
+        else:
+            kernel.background.observe(
+                memory.usage.busy_ms, memory.used_mib, idle_since=gate.idle_since, now=now
             )
 
     def _note_burst(self, kernel: KernelRecord) -> None:

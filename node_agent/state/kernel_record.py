@@ -12,6 +12,7 @@ from typing import Final
 from jupyter_gpushare.messages import GateKind, KernelRequestState, LeaseBody, Share
 
 from .assignment import GpuAssignment
+from .background_work import BackgroundWork
 from .cell_requests import UNGATED_MS, CellRequests
 from .kernel_memory import KernelMemory
 from .kernel_process import KernelProcess, Registration
@@ -59,6 +60,7 @@ class KernelRecord:
     """The state of its request at the scheduler, as its server reports it."""
     assignment: GpuAssignment = field(default_factory=GpuAssignment)
     memory: KernelMemory = field(default_factory=KernelMemory)
+    background: BackgroundWork = field(default_factory=BackgroundWork)
     preferences: UserPreferences = field(default_factory=UserPreferences)
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     notice: ReclaimNotice = field(default_factory=ReclaimNotice)
@@ -107,8 +109,8 @@ class KernelRecord:
         return bool(self.gate.running) or ungated
 
     def is_running(self, now: int) -> bool:
-        """Whether a cell runs, or may be running."""
-        return self.computes(now) or now < self.gate.unsure_until
+        """Whether a cell runs, or may be running, or has left work behind."""
+        return self.computes(now) or now < max(self.gate.unsure_until, self.background.until)
 
     def wants_gpu(self) -> bool:
         """Whether it asked for a GPU: its cells wait for the lease, also while the scheduler's
@@ -150,6 +152,7 @@ class KernelRecord:
         self.gate = self.gate.process_started(now)
         self.assignment.process_started()
         self.memory = self.memory.process_started()
+        self.background = BackgroundWork()
         self.preferences.suspended_by_user = False
         self.notice = ReclaimNotice()
 

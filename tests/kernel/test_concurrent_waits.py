@@ -233,3 +233,14 @@ def test_a_widget_message_waits_beside_a_cell(agent, notebook):
     assert (agent.path.parent / "handled").exists()
     go(agent, a)
     assert nb.collect(main).ok
+
+
+def test_a_busy_block_counts_as_work_after_its_cell(agent, notebook):
+    agent.kernel["state"] = "attached"
+    nb = notebook()
+    assert nb.run("from jupyter_gpushare import gpu; block = gpu.busy(); block.__enter__()").ok
+    reports = [agent.receive("cell_start") for _ in range(2)]
+    (background,) = [one["n"] for one in reports if one["running"]]
+    assert nb.run("block.__exit__(None, None, None)").ok
+    ended = [agent.receive("cell_end")["n"] for _ in range(3)]
+    assert background in ended[1:]

@@ -60,6 +60,13 @@ class WorkRegistry:
             self._running.append(message)
         return message
 
+    def begin_background(self) -> GatedWork:
+        """Work that is to count although no cell runs: reported at once, never refused."""
+        work = self.begin_message()
+        work.waiting = False
+        self.report_unannounced()
+        return work
+
     def current_cell(self) -> GatedWork | None:
         """The innermost cell of this thread."""
         cells = self._cells()
