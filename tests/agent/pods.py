@@ -27,7 +27,15 @@ from jupyter_gpushare.messages import Registered
 from node_agent.system.process_owner import KubernetesPod
 from tests.agent.simulated_node import FakeServer, World
 
-__all__ = ["FakePod", "PodNode", "PodServer", "as_node_root", "hierarchies", "public_folder"]
+__all__ = [
+    "FakePod",
+    "PodNode",
+    "PodServer",
+    "as_node_root",
+    "hierarchies",
+    "pods_problem",
+    "public_folder",
+]
 
 ROOT = Path(__file__).parents[2]
 USER = 1000
@@ -57,7 +65,8 @@ def hierarchies(version: int) -> list[Path]:
     return found
 
 
-def _problem() -> str:
+def pods_problem() -> str:
+    """Why pods cannot be made here; "": they can."""
     if os.getuid() != 0:
         return "only root can make cgroups with the names of pods"
     if not usable_versions():
@@ -82,7 +91,7 @@ def usable_versions() -> list[int]:
     return found
 
 
-as_node_root = pytest.mark.skipif(bool(_problem()), reason=_problem() or "possible")
+as_node_root = pytest.mark.skipif(bool(pods_problem()), reason=pods_problem() or "possible")
 
 
 @contextlib.contextmanager
