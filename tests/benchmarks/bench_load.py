@@ -110,13 +110,13 @@ async def _fill(
         asking = []
         for i in range(start, min(waiting, start + 500)):
             share, name = each[i // (2 * projects) % len(each)]
-            where = (
-                {"project": f"full{i % projects}"}
+            where: dict[str, object] = (
+                {"project": f"full{i % projects}", "queue_anyway": True}
                 if i % 2
                 else {"project": f"p{i % projects}", "node_pools": ["train"]}
             )
             asking.append(
-                ask(f"waiting-{i}", where.pop("project"), share, priority_class=name, **where)
+                ask(f"waiting-{i}", str(where.pop("project")), share, priority_class=name, **where)
             )  # type: ignore[arg-type]
         await several(asking)
 

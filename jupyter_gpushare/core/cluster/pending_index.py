@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..model.amounts import Amounts
 from ..model.model import DEFAULT_POOL, Policy, Project
 from .cow_dict import CowDict
+from .easiest_requests import EasiestRequests
 from .nodes import NodeState
 from .pools import PoolState
 from .topology import problem_of
@@ -32,6 +33,7 @@ class PendingIndex:
         self.pools: dict[str, PoolState] = {}
         self.projects: dict[str, Project] = {}
         self.eq_classes: dict[tuple[object, ...], EquivalenceClass] = {}
+        self.easiest = EasiestRequests()
         self.waiting: CowDict[EquivalenceClass] = CowDict()
         """Pending workloads that may be scheduled, by id."""
         self.unschedulable: dict[str, Work] = {}
@@ -76,6 +78,7 @@ class PendingIndex:
                 eq_class.sample = next(present, work)
             return
         del self.eq_classes[eq_class.key]
+        self.easiest.remove(eq_class)
         for pool in eq_class.pools:
             self.pools[pool].queue(eq_class.project).pending.discard(eq_class)
 
@@ -116,6 +119,7 @@ class PendingIndex:
             eq_class.wants = {pool: self._wanted(work, self.pools[pool]) for pool in pools}
             for pool in pools:
                 self.pools[pool].queue(work.project).pending.add(eq_class)
+            self.easiest.add(eq_class)
         eq_class.join(work)
         work.eq_class = self.waiting[work.id] = eq_class
         self._change_demand(eq_class, 1)

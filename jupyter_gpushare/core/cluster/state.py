@@ -13,6 +13,7 @@ from ..model.errors import NotFound
 from ..model.model import DEFAULT_POOL, Node, Policy
 from ..model.requirements import RequirementsCache
 from .cow_dict import CowDict
+from .easiest_requests import EasiestRequests
 from .nodes import HELD, LEAVING, PROMISED, NodeState
 from .pending_index import PendingIndex
 from .pools import PoolState, queue_specs
@@ -74,7 +75,8 @@ class State(PendingIndex):
             pool.summarize_nodes()
             for node in pool.nodes.values():
                 pool.reindex(node)
-        self.eq_classes, self.waiting, self.unschedulable = {}, CowDict(), {}
+        self.eq_classes, self.easiest = {}, EasiestRequests()
+        self.waiting, self.unschedulable = CowDict(), {}
         self.dirty.update(dict.fromkeys(self.works.values()))
         for work in self.dirty:
             work.eq_class = None

@@ -31,8 +31,8 @@ from ..eviction.solver import Solver, Validator
 from ..eviction.victim_candidates import VictimCandidates
 from ..model.amounts import NOTHING, Amounts
 from ..queueing.failure_cache import FailureCache
-from ..queueing.order import NextWorkload, QueueOrder, total_request
-from ..queueing.reservation import excluding_reserved_nodes, reserved_turn
+from ..queueing.order import NextWorkload, total_request
+from .walk import Attempts, walk
 
 __all__ = ["ACTIONS_BY_NAME", "EvictionNotes"]
 
@@ -42,101 +42,13 @@ ActionRules = tuple[Callable[[], VictimCandidates], Validator, int | None]
 """The victims, the validator, and the largest number of workloads that may move."""
 
 
-def _walk(
-    state: State,
-    can_succeed: Callable[[EquivalenceClass, PoolState], bool],
-    attempt: Callable[[PoolState, NextWorkload], bool],
-    *,
-    evicts: bool,
-) -> None:
-    """Tries every pending workload in queue order, in one pool of its list after the other.
-
-    `can_succeed` is a cheap check. Workloads that fail it keep their turn, since the best workload
-    of a queue represents it; but if none passes, the pool is skipped.
-
-    Pools that come late on a list are walked late, so that a workload which falls back to one
-    competes there with those that start there. Contradicting lists need another sweep; there are at
-    most as many as the longest list.
-    """
-    if all(len(eq_class.pools) == 1 for eq_class in state.eq_classes.values()):
-        _walk_single(state, can_succeed, attempt, evicts)
-        return
-    tried = dict.fromkeys(state.eq_classes, 0)
-    last: dict[str, int] = {}
-    for eq_class in state.eq_classes.values():
-        for index, name in enumerate(eq_class.pools):
-            last[name] = max(last.get(name, 0), index)
-    for _ in range(max(last.values(), default=-1) + 1):
-        for name in sorted(last, key=lambda n: (last[n], n)):
-            pool = state.pools[name]
-            here = [
-                a
-                for a in state.eq_classes.values()
-                if a.pools[tried.get(a.key, len(a.pools)) :][:1] == (name,)
-            ]
-            members_to_place = [a for a in here if a.ready]
-            for eq_class in here:
-                tried[eq_class.key] += 1
-            _walk_pool(state, pool, members_to_place, can_succeed, attempt, evicts)
-            state.refresh()
-
-
-def _walk_single(
-    state: State,
-    can_succeed: Callable[[EquivalenceClass, PoolState], bool],
-    attempt: Callable[[PoolState, NextWorkload], bool],
-    evicts: bool,
-) -> None:
-    """The same when no workload has a second pool."""
-    members_to_place: dict[str, list[EquivalenceClass]] = {}
-    for eq_class in state.eq_classes.values():
-        if eq_class.ready:
-            members_to_place.setdefault(eq_class.pools[0], []).append(eq_class)
-    for name in sorted(members_to_place):
-        _walk_pool(state, state.pools[name], members_to_place[name], can_succeed, attempt, evicts)
-    state.refresh()
-
-
-def _walk_pool(
-    state: State,
-    pool: PoolState,
-    members_to_place: list[EquivalenceClass],
-    can_succeed: Callable[[EquivalenceClass, PoolState], bool],
-    attempt: Callable[[PoolState, NextWorkload], bool],
-    evicts: bool,
-) -> None:
-    if not any(can_succeed(eq_class, pool) for eq_class in members_to_place):
-        return
-    first = reserved_turn(state, pool)
-    if first is not None and first.eq_class in members_to_place and attempt(pool, first):
-        members_to_place = [
-            eq_class for eq_class in members_to_place if eq_class is not first.eq_class
-        ]  # its class is tried again in the next cycle
-    with excluding_reserved_nodes(pool):
-        _attempt_all(pool, QueueOrder(state, pool, members_to_place), can_succeed, attempt, evicts)
-
-
-def _attempt_all(
-    pool: PoolState,
-    turns: QueueOrder,
-    can_succeed: Callable[[EquivalenceClass, PoolState], bool],
-    attempt: Callable[[PoolState, NextWorkload], bool],
-    evicts: bool,
-) -> None:
-    while (turn := turns.next()) is not None:
-        if (turn.is_single or can_succeed(turn.eq_class, pool)) and attempt(pool, turn):
-            turns.advance(
-                grows=not evicts and turn.work.pending > 0
-            )  # only allocate lets a workload grow in the same cycle
-            if evicts:
-                turns.reorder()
-        else:
-            turns.skip(only_this=any(m.need.affinity for m in turn.work.members.values()))
-
-
 def _allocate(state: State, now: int, notes: EvictionNotes) -> None:
     del notes
-    _walk(state, _may_start, lambda pool, turn: _start(state, pool, turn, now), evicts=False)
+
+    def start(pool: PoolState, turn: NextWorkload) -> bool:
+        return _start(state, pool, turn, now)
+
+    walk(state, Attempts(_may_start, start, start, evicts=False))
 
 
 def _may_start(eq_class: EquivalenceClass, pool: PoolState) -> bool:
@@ -255,7 +167,14 @@ def _evicting(
             _failed_here(state, action, pool, turn)
             return False
 
-        _walk(state, worth_trying, attempt, evicts=True)
+        def attempt_alone(pool: PoolState, turn: NextWorkload) -> bool:
+            alternatives = rules_for(state, pool, turn, now)
+            if any(_solve(state, {}, action, rules, pool, turn) for rules in alternatives):
+                return True
+            _failed_here(state, action, pool, turn)
+            return False
+
+        walk(state, Attempts(worth_trying, attempt, attempt_alone, evicts=True))
 
     return act
 
