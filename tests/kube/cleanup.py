@@ -84,7 +84,7 @@ class Leftovers:
                     folder.rmdir()
 
     def _remove_files(self) -> None:
-        """Logs and configuration stay, for whoever reads the failure of a test."""
+        """Keeps logs and configuration: they explain the failure of a test."""
         for path in self.folder.glob("*"):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)

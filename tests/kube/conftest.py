@@ -18,7 +18,7 @@ from tests.kube.node import OneNodeCluster
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane whose nodes are played by the tests."""
+    """A control plane. Tests set the status of nodes and pods."""
     if reason := missing():
         pytest.skip(reason)
     made = ControlPlane(tmp_path_factory.mktemp("control-plane"))

@@ -184,9 +184,10 @@ class Lab:
         }
 
     def leases(self) -> list[Values]:
-        """Workloads that have GPUs."""
-        running = self.scheduler("GET", "workloads")["workloads"]
-        return [one for one in running if one["node"]]
+        """All allocations in force."""
+        workloads = self.scheduler("GET", "workloads")["workloads"]
+        pods = [pod for one in workloads for pod in one["pods"]]
+        return [pod["lease"] for pod in pods if pod["lease"]]
 
     def logs(self) -> str:
         """Of the pods and the Hub, for the failure of a test."""

@@ -6,9 +6,11 @@ it, also after a crash of the tests.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -94,6 +96,23 @@ class OneNodeCluster:
         self.api.merge(f"/api/v1/nodes/{NODE}/status", capacity)
         labels = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": str(count)}
         self.control_plane.label_node(NODE, **labels)
+
+    def pids(self, pod: Any) -> set[int]:
+        """Processes of a pod's containers, without its sandbox."""
+        uid = pod["metadata"]["uid"]
+        found: set[int] = set()
+        for file in (CGROUPS[0] / self.id).rglob(f"*pod{uid}/*/cgroup.procs"):
+            with contextlib.suppress(OSError):
+                found |= {int(pid) for pid in file.read_text().split()}
+        return {pid for pid in found if _program_of(pid) != "/pause"}
+
+    def kill_pod_processes(self, pod: Any) -> int:
+        """SIGKILL to all of them; returns how many there were."""
+        pids = self.pids(pod)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(pids)
 
     # ---- parts
 
@@ -186,6 +205,9 @@ state = "{self.folder}/containerd-run"
             "clusterDomain": "cluster.local",
             "evictionHard": {"memory.available": "10Mi"},
             "failSwapOn": False,
+            # killed containers start again at once, however often
+            "featureGates": {"KubeletCrashLoopBackOffMax": True},
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
             "imageGCHighThresholdPercent": 100,
             "localStorageCapacityIsolation": False,
             "makeIPTablesUtilChains": False,  # this machine's rules are not the kubelet's
@@ -213,6 +235,12 @@ state = "{self.folder}/containerd-run"
             ],
             env={"PATH": f"/usr/sbin:{os.environ.get('PATH', '')}"},
         )
+
+
+def _program_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+    return ""
 
 
 def _reserve_subnet() -> tuple[int, TextIO]:

@@ -12,7 +12,7 @@ from tests.kube.node import OneNodeCluster
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_a_pod_is_bound_to_a_node_that_a_test_plays(control_plane: ControlPlane):
+def test_a_pod_is_bound_to_a_node_without_a_kubelet(control_plane: ControlPlane):
     api = control_plane.api
     control_plane.add_node("cluster-n0", gpus=2)
     api.namespace("cluster-test")

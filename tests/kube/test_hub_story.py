@@ -58,7 +58,7 @@ def test_users_share_a_gpu_and_one_gives_back_what_is_over_quota(
     more = with_share(alice, "more.ipynb", 1)
     more.until("attached", within=60)
     more.ok("from jupyter_gpushare import simgpu; b = simgpu.alloc('30GiB'); b.fill(3)")
-    more.submit("simgpu.busy(3600)")
+    cell = more.submit("simgpu.busy(3600)")
     eventually(lambda: more.view["busy"], "her cell runs")
     second = with_share(bob, "second.ipynb", 0.5)
     second.until("attached", within=60)
@@ -69,6 +69,7 @@ def test_users_share_a_gpu_and_one_gives_back_what_is_over_quota(
     second.shut_down()
     more.until("attached", within=60)
     more.interrupt()
+    more.collect(cell)
     assert more.ok("print(b.nbytes == 30 * 2**30)").strip() == "True", "its memory came back"
     for notebook in (more, first, his):
         notebook.shut_down()
@@ -109,6 +110,7 @@ def test_a_deleted_pod_ends_its_leases(lab: Lab, alice: Person):
     lab.api.delete(path, gracePeriodSeconds=0)
     until(lambda: is_gone(lab, path), "the pod is gone")
     eventually(lambda: not lab.leases(), "its lease is gone", 10)
+    notebook.ws.close()
 
 
 def is_gone(lab: Lab, path: str) -> bool:

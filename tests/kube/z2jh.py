@@ -20,7 +20,7 @@ from tests.story.front_end import Rest, eventually
 from tests.story.hub_process import PROXY, Person
 from tests.workers import free_port
 
-__all__ = ["EXAMPLE", "NAMESPACE", "Hub"]
+__all__ = ["EXAMPLE", "NAMESPACE", "Hub", "example_values"]
 
 EXAMPLE: Final = Path(__file__).parents[2] / "docs/examples/z2jh/values.yaml"
 NAMESPACE: Final = "jupyterhub"
@@ -63,9 +63,9 @@ c.JupyterHub.cookie_secret_file = given["folder"] + "/cookie_secret"
 c.JupyterHub.load_groups = given["groups"]
 c.JupyterHub.authenticator_class = "dummy"
 c.Authenticator.allow_all = True
-c.ConfigurableHTTPProxy.command = [given["proxy"]]
+c.ConfigurableHTTPProxy.should_start = False # a process of its own, as in the chart
 c.ConfigurableHTTPProxy.api_url = given["proxy_api"]
-c.ConfigurableHTTPProxy.pid_file = given["folder"] + "/proxy.pid"
+c.ConfigurableHTTPProxy.auth_token = given["tokens"]["proxy"]
 c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
 c.KubeSpawner.namespace = given["namespace"]
 c.KubeSpawner.image, c.KubeSpawner.image_pull_policy = given["image"], "Never"
@@ -95,9 +95,9 @@ class Hub:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.cluster, self.groups = folder, cluster, groups
         self.values = example_values()
-        self.port = free_port()
+        self.port, self._proxy_port = free_port(), free_port()
         self.url = f"http://{cluster.gateway}:{free_port()}"
-        self.tokens = {name: secrets.token_hex(16) for name in ("gpushare", "tester")}
+        self.tokens = {name: secrets.token_hex(16) for name in ("gpushare", "proxy", "tester")}
         self.rest = Rest(self.port, self.tokens["tester"], "/hub/api/")
         self._directories = {"/run/gpushare": run_dir, "/run/gpushare-simulated": simulated}
         self.people: dict[str, Person] = {}
@@ -111,10 +111,25 @@ class Hub:
             "PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}",
             "GPUSHARE_SCHEDULER": scheduler_url,
         }
+        self._start_proxy()
         command = [PYTHON, "-m", "jupyterhub", "-f", config]
         self.cluster.processes.start("jupyterhub", command, environment)
         eventually(lambda: self.rest.rest("GET", "users") is not None, "the Hub answers", 120)
         return self
+
+    def _start_proxy(self) -> None:
+        self.cluster.processes.start(
+            "proxy",
+            [
+                PROXY,
+                "--ip=127.0.0.1",
+                f"--port={self.port}",
+                "--api-ip=127.0.0.1",
+                f"--api-port={self._proxy_port}",
+                f"--error-target={self.url}/hub/error",
+            ],
+            {"CONFIGPROXY_AUTH_TOKEN": self.tokens["proxy"]},
+        )
 
     def person(self, name: str, profile: str = "gpu") -> Person:
         """Starts the server of a member of a group."""
@@ -146,8 +161,7 @@ class Hub:
             "tokens": self.tokens,
             "url": f"http://127.0.0.1:{self.port}/",
             "hub_url": self.url,
-            "proxy": str(PROXY),
-            "proxy_api": f"http://127.0.0.1:{free_port()}",
+            "proxy_api": f"http://127.0.0.1:{self._proxy_port}",
             "groups": self.groups,
             "namespace": NAMESPACE,
             "image": HOST_IMAGE,

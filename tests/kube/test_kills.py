@@ -1,0 +1,146 @@
+"""Random kill -9 on a real cluster while two users hold GPUs: no GPU is booked twice, leases end
+with their pods, and no kernel dies but those of a killed server.
+
+`GPUSHARE_KILLS=300 pytest tests/kube/test_kills.py` runs for longer.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.kube.api import Refused
+from tests.kube.control_plane import until
+from tests.kube.lab import Lab
+from tests.story.front_end import Notebook, RestError, eventually
+from tests.story.hub_process import Person
+
+KILLS = int(os.environ.get("GPUSHARE_KILLS", "40"))
+pytestmark = pytest.mark.timeout(300 + 20 * KILLS)
+
+NETWORK = (httpx.HTTPError, Refused, OSError, RestError, StopIteration)
+"""What a part that was just killed answers."""
+
+
+class Auditor(threading.Thread):
+    """Looks at the leases all the time. `overbooked`: GPUs that were promised twice."""
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(daemon=True)
+        self.lab, self.over = lab, threading.Event()
+        self.overbooked: list[str] = []
+        self.looks = 0
+
+    def run(self) -> None:
+        while not self.over.wait(0.2):
+            try:
+                self.look()
+            except NETWORK:
+                continue
+
+    def look(self) -> None:
+        used: Counter[int] = Counter()
+        for lease in self.lab.leases():
+            for gpu in lease["planned_gpus"]:
+                used[gpu] += lease["request_mib"]
+        self.looks += 1
+        self.overbooked += [f"GPU {gpu}: {mib} MiB" for gpu, mib in used.items() if mib > 81920]
+
+
+class Killer:
+    """Kills one part at a time. `lost`: users whose server was killed."""
+
+    def __init__(self, lab: Lab, seed: int) -> None:
+        self.lab, self.random = lab, random.Random(seed)
+        self.kills: Counter[str] = Counter()
+        self.lost: set[str] = set()
+
+    def kill_one(self) -> None:
+        parts: dict[str, Callable[[], None]] = {
+            "scheduler": lambda: self.container("scheduler"),
+            "agent": lambda: self.container("agent"),
+            "kube-apiserver": lambda: self.program("kube-apiserver"),
+            "etcd": lambda: self.program("etcd"),
+            "kubelet": lambda: self.program("kubelet"),
+            "jupyterhub": lambda: self.program("jupyterhub"),
+            "server": self.server,
+        }
+        weights = (4, 4, 2, 1, 2, 1, 2)
+        [part] = self.random.choices(list(parts), weights)
+        parts[part]()
+        self.kills[part] += 1
+
+    def container(self, component: str) -> None:
+        pod = until(lambda: self.lab.pods(component)[0], f"the pod of the {component}")
+        until(lambda: self.lab.cluster.kill_pod_processes(pod), f"the {component} runs", 90)
+
+    def program(self, name: str) -> None:
+        processes = self.lab.cluster.processes
+        processes.kill(name)
+        processes.start_again(name)
+        if name in ("etcd", "kube-apiserver"):  # the other parts are found by asking it
+            until(lambda: self.lab.api.get("/api/v1/nodes"), "the API server answers", 120)
+
+    def server(self) -> None:
+        name = self.random.choice(sorted(self.lab.hub.people))
+        pod = until(lambda: self.lab.hub.pod(name), f"{name}'s pod")
+        until(lambda: self.lab.cluster.kill_pod_processes(pod), f"{name}'s server runs", 90)
+        self.lost.add(name)
+
+
+def open_notebooks(person: Person) -> list[Notebook]:
+    """Two notebooks with half a GPU each."""
+    made = []
+    for number in range(2):
+        notebook = eventually(
+            lambda: person.notebook("python3", f"kills-{number}.ipynb"),  # noqa: B023
+            f"a notebook of {person.name}",
+            120,
+        )
+        eventually(lambda: request(person, notebook), "the share is requested", 120)  # noqa: B023
+        made.append(notebook)
+    for notebook in made:
+        notebook.until("attached", within=120)
+    return made
+
+
+def request(person: Person, notebook: Notebook) -> bool:
+    person.rest("POST", f"gpushare/api/kernels/{notebook.kernel_id}", {"gpu": 0.5})
+    return True
+
+
+def test_random_kills(lab: Lab):
+    people = [lab.user("alice"), lab.user("bob")]
+    notebooks = {person.name: open_notebooks(person) for person in people}
+    pids = {n.kernel_id: n.pid for person in people for n in notebooks[person.name]}
+    seed = random.randrange(1 << 32)
+    auditor, killer = Auditor(lab), Killer(lab, seed)
+    auditor.start()
+    for _ in range(KILLS):
+        killer.kill_one()
+        auditor.over.wait(killer.random.uniform(0, 2))
+    what = f"seed {seed}, kills {dict(killer.kills)}"
+    until(lab.is_ready, f"everything is back; {what}", 180)
+    kept = [n for name, mine in notebooks.items() if name not in killer.lost for n in mine]
+    for notebook in kept:
+        eventually(lambda: notebook.view["state"] == "attached", what, 120)  # noqa: B023
+        assert notebook.pid == pids[notebook.kernel_id], f"a kernel died: {what}"
+    gone = {n.kernel_id for name in killer.lost for n in notebooks[name]}
+    until(lambda: not gone & held(lab), f"leases end with their pods; {what}", 10)
+    auditor.over.set()
+    auditor.join(30)
+    assert auditor.overbooked == [], what
+    assert auditor.looks > KILLS, what
+    for notebook in (n for mine in notebooks.values() for n in mine):
+        notebook.ws.close()
+
+
+def held(lab: Lab) -> set[Any]:
+    return {lease["kernel_id"] for lease in lab.leases()}
