@@ -16,7 +16,7 @@ from jupyter_gpushare.client import SchedulerClient
 from .clients.agent_client import AgentClient
 from .clients.embedded_scheduler import EmbeddedOptions
 from .clients.embedded_services import EmbeddedServices
-from .clients.jupyter_server import JupyterServer, register_events
+from .clients.jupyter_server import JupyterServer, gateway_text, register_events
 from .clients.local_user import local_user
 from .clients.scheduler_transport import LateTransport, remote_scheduler
 from .handlers.api import handlers
@@ -193,13 +193,16 @@ class GpuShareExtension(ExtensionApp):
     def _socket(self) -> str:
         return self.agent_socket or str(Path(self.state_dir) / "agent.sock")
 
-    async def _start_jupyter_server_extension(
-        self,
-        serverapp: Any,  # noqa: ARG002 - Jupyter's signature
-    ) -> None:
-        """The event loop runs. The embedded services start in the background."""
+    async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
+        """The event loop runs. The embedded services start in the background, unless the kernels
+        run on a gateway.
+        """
+        startup = self.service.startup
+        startup.gateway_text = gateway_text(serverapp)
+        if startup.gateway_text is not None and not self.scheduler_url:
+            startup.problem = startup.gateway_text
         self.service.start()
-        if self.scheduler_url:
+        if self.scheduler_url or startup.gateway_text is not None:
             self.service.startup.finished.set()
         else:
             self._tasks.spawn(self.embedded.start())

@@ -10,7 +10,7 @@ from jupyter_core.utils import ensure_async
 
 from jupyter_gpushare.messages import Event
 
-__all__ = ["EVENT_SCHEMA_ID", "JupyterServer", "register_events"]
+__all__ = ["EVENT_SCHEMA_ID", "JupyterServer", "gateway_text", "register_events"]
 
 EVENT_SCHEMA_ID: Final = "https://events.jupyter-gpushare.dev/kernel/v1"
 EVENT_SCHEMA: Final = {
@@ -31,6 +31,17 @@ EVENT_SCHEMA: Final = {
         "message": {"type": "string", "title": "One sentence"},
     },
 }
+
+
+def gateway_text(serverapp: Any) -> str | None:
+    """Where to look for the kernels of a server that a gateway runs them for; None: it has none."""
+    gateway = serverapp.gateway_config
+    if not gateway.gateway_enabled:
+        return None
+    return (
+        f"Kernels of this server run on the gateway {gateway.url}: look there for their GPUs. They"
+        " have shares if jupyter-gpushare is installed on the gateway's server"
+    )
 
 
 def register_events(serverapp: Any) -> None:

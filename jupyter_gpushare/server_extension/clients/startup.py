@@ -15,3 +15,5 @@ class StartupState:
         """Set when the embedded services have started or have failed to, and in remote mode."""
         self.problem: str | None = None
         """Why no scheduler or agent is available; None: none is known."""
+        self.gateway_text: str | None = None
+        """Where to look for the kernels, if a gateway runs them; None: this server runs them."""

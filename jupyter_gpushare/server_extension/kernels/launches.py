@@ -85,6 +85,11 @@ class KernelLaunches:
         self._launched: dict[str, LaunchedKernel] = {}
         self._devices_env: dict[str, str] = {}
 
+    @property
+    def gateway_text(self) -> str | None:
+        """Where to look for the kernels, if a gateway runs them."""
+        return self._startup.gateway_text
+
     def __contains__(self, kernel_id: object) -> bool:
         """Whether a kernel runs with our provisioner."""
         return kernel_id in self._launched

@@ -66,10 +66,12 @@ class KernelService:
 
         Raises:
             NotFound: Jupyter has no such kernel.
-            Conflict: another kernel provisioner started it.
+            Conflict: another kernel provisioner, or a gateway, started it.
         """
         self.get(kernel_id)
         if kernel_id not in self._launches:
+            if self._launches.gateway_text is not None:
+                raise Conflict(self._launches.gateway_text)
             raise Conflict(
                 f"kernel {kernel_id} was started by another kernel provisioner, "
                 "so it cannot have a GPU share"

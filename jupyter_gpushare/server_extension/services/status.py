@@ -98,7 +98,8 @@ class StatusService:
         if self._agent.connected.is_set():
             return SchedulerStatus(reachable=True, problem=None)
         problem = (
-            self._startup.problem
+            self._startup.gateway_text
+            or self._startup.problem
             or self._agent.missing
             or f"the node agent of this machine {self._why_unreachable()}"
         )
