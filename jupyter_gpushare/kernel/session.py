@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from .cell_gate.agent_wait import agent_wait_s
 from .cell_gate.gate import CellGate
-from .cell_gate.interrupts import is_main_thread
+from .cell_gate.interrupts import is_main_thread, on_idle_interrupt
 from .cell_gate.work import HAS_MEMORY, GatedWork
 from .connection import AgentConnection, address_from
 from .display.output import CellOutput, CellProgress
@@ -71,6 +71,7 @@ class KernelSession:
             for event, callback in self._hooks().items():
                 self._ip.events.register(event, callback)
             self._ip.ast_transformers.append(self.gate)
+            on_idle_interrupt(self.gate.interrupt_waits)
         if self.connection.address is not None and "GPUSHARE_SIMGPU" not in os.environ:
             self.frameworks.start()
         self.connection.start()

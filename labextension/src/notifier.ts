@@ -36,11 +36,20 @@ export class Notifier {
     if (message === null || item.event.kind === 'notice' || !this.options.isWanted()) {
       return; // shown by its countdown, which ends with the notice
     }
-    const show = () =>
-      Notification.emit(message.text, message.tone, {
+    const show = () => {
+      const id = item.kernel.kernel_id;
+      const earlier = this.moves.get(id);
+      const shown = Notification.emit(message.text, message.tone, {
         autoClose: SHOWN_MS,
         actions: [this.show()]
       });
+      if (item.event.kind === 'moved') {
+        this.moves.set(id, shown);
+        if (earlier !== undefined) {
+          Notification.dismiss(earlier); // it names the GPU that the kernel has left again
+        }
+      }
+    };
     if (item.event.kind === 'lost') {
       window.setTimeout(() => this.isEndedByUser(item.kernel.kernel_id) || show(), LOST_DELAY_MS);
     } else {
@@ -114,5 +123,7 @@ export class Notifier {
   private readonly gpushare: IGpuShare;
   private readonly trans: TranslationBundle;
   private readonly countdowns = new Map<string, string>();
+  /** The last notification of a move, by kernel. */
+  private readonly moves = new Map<string, string>();
   private timer: number | null = null;
 }

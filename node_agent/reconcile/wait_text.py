@@ -35,7 +35,7 @@ def wait_text(node: NodeRuntime, kernel: KernelRecord, step: WaitStep, now: int)
 
 
 def _is_resident(blocker: KernelRecord, kernel: KernelRecord, now: int) -> bool:
-    is_busy = blocker.is_running(now) and bool(blocker.registration.name)
+    is_busy = blocker.is_running(now) and bool(blocker.name)
     return now < blocker.residence.until and is_busy and have_same_user(blocker, kernel)
 
 

@@ -28,8 +28,8 @@ class EventText:
         """The notebook by its name when both belong to one person, else only its project."""
         if asker is None or asker.lease is None:
             return "another workload"
-        if victim is not None and have_same_user(asker, victim) and asker.registration.name:
-            return f"your notebook {asker.registration.name}"
+        if victim is not None and have_same_user(asker, victim) and asker.name:
+            return f"your notebook {asker.name}"
         return f"a workload of project {asker.lease.project}"
 
     def _why(self, victim: KernelRecord | None, asker: KernelRecord | None, reason: str) -> str:
@@ -145,7 +145,7 @@ class EventText:
         before; as much as `take`: nothing less does.
         """
         then = (
-            "The memory will be saved to host memory and restored later."
+            "The memory will be saved to host memory if the driver supports it, and restored later."
             if can_save
             else "The memory cannot be saved here and will be lost."
         )
@@ -192,8 +192,8 @@ class EventText:
     @staticmethod
     def affected_name(kernel: KernelRecord, *, is_own: bool) -> str:
         """The notebook's path, or only its project."""
-        if is_own and kernel.registration.name:
-            return kernel.registration.name
+        if is_own and kernel.name:
+            return kernel.name
         kind = "notebook" if kernel.registration.registered else "command"
         return f"a {kind} of project {kernel.lease.project}" if kernel.lease else f"a {kind}"
 
@@ -268,7 +268,7 @@ class EventText:
     @staticmethod
     def waits_for_own_notebook(kernel: KernelRecord, seconds: float) -> str:
         return (
-            f"Waiting for memory of your notebook {kernel.registration.name}. Both need more than "
+            f"Waiting for memory of your notebook {kernel.name}. Both need more than "
             f"their shares, so it keeps its memory for at least {_whole_seconds(seconds)} s. "
             "To use the memory here now, interrupt that notebook or run `%gpu release` in it."
         )

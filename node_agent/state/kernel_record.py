@@ -112,6 +112,12 @@ class KernelRecord:
         """Whether a cell runs, or may be running, or has left work behind."""
         return self.computes(now) or now < max(self.gate.unsure_until, self.background.until)
 
+    @property
+    def name(self) -> str:
+        """The notebook's path, as its server reported it last; "": not known."""
+        reported = self.request_state.name if self.request_state is not None else ""
+        return reported or self.registration.name
+
     def wants_gpu(self) -> bool:
         """Whether it asked for a GPU: its cells wait for the lease, also while the scheduler's
         grant is on its way.

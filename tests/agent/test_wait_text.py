@@ -22,7 +22,7 @@ def test_a_notice_says_what_is_taken_and_what_prevents_it():
     said = text.notice(70 * 1024, 30 * 1024, 10, kernel, None, "", can_save=True)
     assert said == (
         "70 GiB of GPU memory will be reclaimed in 10 s: another workload needs its share. "
-        "The memory will be saved to host memory and restored later. "
+        "The memory will be saved to host memory if the driver supports it, and restored later. "
         "Free 30 GiB by then to prevent it."
     )
     all_of_it = text.notice(1024, 1024, 10, kernel, None, "", can_save=False)

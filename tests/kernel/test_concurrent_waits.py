@@ -87,6 +87,17 @@ def test_each_wait_ends_with_its_own_permission(agent, gate):
     assert agent.receive("cell_end")["n"] == a
 
 
+def test_an_interrupt_of_an_idle_main_thread_ends_the_waits_of_the_others(agent, gate):
+    cells = [Cell(gate), Cell(gate)]
+    waiting = {agent.receive("cell_start")["n"] for _ in cells}
+    gate.interrupt_waits()
+    assert all(cell.allowed.wait(20) for cell in cells), "they are refused, and do not wait"
+    assert {agent.receive("cell_cancel")["n"] for _ in cells} == waiting
+    assert gate.stopped_waiting
+    for cell in cells:
+        cell.end.set()
+
+
 def test_the_end_of_one_cell_does_not_end_the_permission_of_another(agent, gate):
     agent.holding = False
     first = Cell(gate)

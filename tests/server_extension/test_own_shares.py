@@ -84,6 +84,17 @@ def test_for_a_quota_only_shares_of_the_same_project_help():
     assert [help_.to for help_ in kernels.helps()] == ["same", "0.25"]
 
 
+def test_not_for_a_request_that_alone_exceeds_a_quota():
+    over = msgspec.structs.replace(QUOTA, code="NonPreemptibleOverQuota")
+    kernels = Kernels(over)
+    kernels.share("same")
+    assert kernels.helps() == [SMALLER]
+    later = HelpBody(change="wait", to="", message="It starts automatically when enough is free.")
+    kernels = Kernels(msgspec.structs.replace(over, helps=[later]))
+    kernels.share("same")
+    assert [one.to for one in kernels.helps()] == ["same", ""]
+
+
 def test_not_for_a_request_that_can_never_start():
     kernels = Kernels(msgspec.structs.replace(FULL, code="NeverFits"))
     kernels.share("second")

@@ -41,6 +41,14 @@ def test_an_interrupt_ends_the_wait_of_the_main_cell_alone(waiting):
     assert mine.collect(side).ok
 
 
+def test_a_second_interrupt_ends_the_wait_of_the_subshell(waiting):
+    _, mine, (main, side) = waiting
+    mine.interrupt()
+    assert mine.collect(main).ename == "CellNotRun"
+    mine.interrupt()
+    assert mine.collect(side).ename == "CellNotRun"
+
+
 def test_a_cancelled_request_refuses_both(server, waiting):
     _, mine, cells = waiting
     server.rest("DELETE", f"gpushare/api/kernels/{mine.kernel_id}")

@@ -79,7 +79,8 @@ await inLab(
       .getByText(/^Expected remaining wait: under 1 min|waited longer than similar requests/)
       .waitFor(); // depends on the speed of the machine
     await sweep.getByText('What would start now?').click();
-    await sweep.getByText('0.5 GPU would start now.').waitFor();
+    await sweep.getByRole('button', { name: 'Request this instead' }).waitFor();
+    await page.locator('.jp-OutputArea-output', { hasText: 'Needs 1 GPU' }).waitFor();
     await sweep.scrollIntoViewIfNeeded();
     await picture('waiting');
     await useTheme(page, THEMES[1]);

@@ -48,6 +48,7 @@ class CellGate:
         self._connection, self._progress = connection, progress
         self._wants_gpu, self._agent_wait_s = wants_gpu, agent_wait_s
         self._reclaim_message: str | None = None
+        self._waits: set[GateWait] = set()
 
     # ---- hooks of IPython
 
@@ -122,6 +123,7 @@ class CellGate:
             timeout_s=timeout_s,
             agent_deadline=lambda started: self._agent_deadline(started, explicit),
         )
+        self._waits.add(wait)
         was_waiting = work is not None and work.waiting
         if work is not None:
             work.waiting = True
@@ -134,8 +136,16 @@ class CellGate:
         except KeyboardInterrupt:
             return self._refuse_after_interrupt(progress)
         finally:
+            self._waits.discard(wait)
             if work is not None:
                 work.waiting = was_waiting
+
+    def interrupt_waits(self) -> None:
+        """An interrupt while the main thread is idle: end the waits of all other threads, which
+        receive no signal.
+        """
+        for wait in list(self._waits):
+            wait.interrupt()
 
     def _agent_deadline(self, started: float, explicit: bool) -> float:
         """Until when to wait for an agent that is not connected (monotonic seconds). Kernels with a

@@ -10,7 +10,7 @@ from types import FrameType
 
 from .errors import GpuReclaimed
 
-__all__ = ["interruptible", "is_main_thread", "raise_on_interrupt"]
+__all__ = ["interruptible", "is_main_thread", "on_idle_interrupt", "raise_on_interrupt"]
 
 
 def is_main_thread() -> bool:
@@ -31,6 +31,14 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def on_idle_interrupt(callback: Callable[[], None]) -> None:
+    """Call this when an interrupt arrives while no cell of the main thread runs; ipykernel ignores
+    the signal then, and restores the handler after every cell.
+    """
+    if is_main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda *_: callback())
 
 
 def raise_on_interrupt(take_reclaim_message: Callable[[], str | None]) -> None:

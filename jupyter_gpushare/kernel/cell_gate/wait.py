@@ -70,6 +70,14 @@ class GateWait:
         self._agent_deadline = agent_deadline
         self._sentence = ""
         self._shown = False
+        self._interrupted = False
+        self._replies: Replies | None = None
+
+    def interrupt(self) -> None:
+        """End this wait as an interrupt of its thread would; called in another thread."""
+        self._interrupted = True
+        if self._replies is not None:
+            self._replies.put({"type": "tick"})
 
     def run(self) -> GateVerdict:
         """The decision. Raises KeyboardInterrupt after withdrawing the request."""
@@ -88,6 +96,7 @@ class GateWait:
         """Whether the agent is connected; False: its deadline has passed."""
         connection = self._connection
         while not connection.welcomed.is_set():
+            self._check_interrupted()
             until, now = self._agent_deadline(self._started), time.monotonic()
             if now >= min(until, self._deadline):
                 text = without_agent_text(
@@ -103,7 +112,7 @@ class GateWait:
 
     def _request_once(self) -> GateVerdict | None:
         """One request over one connection; None: the connection was lost before the decision."""
-        with self._connection.open_request() as (n, replies):
+        with self._connection.open_request() as (n, self._replies):
             request = {
                 "type": "cell_start",
                 "n": n,
@@ -115,7 +124,7 @@ class GateWait:
                 if not self._connection.send(request):
                     time.sleep(RESEND_S)  # the loss is noticed by another thread
                     return None
-                return self._receive_decision(n, replies)
+                return self._receive_decision(n, self._replies)
             except KeyboardInterrupt:
                 self._withdraw(n)
                 raise
@@ -123,6 +132,7 @@ class GateWait:
     def _receive_decision(self, n: int, replies: Replies) -> GateVerdict | None:
         while True:
             message = self._next_message(replies)
+            self._check_interrupted()
             kind = message["type"]
             if kind == "away":
                 return None
@@ -164,6 +174,10 @@ class GateWait:
             self._waited_s(),
             without_gpu=message.get("without_gpu", False),
         )
+
+    def _check_interrupted(self) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
 
     def _withdraw(self, n: int) -> None:
         self._connection.send({"type": "cell_cancel", "n": n})

@@ -26,6 +26,8 @@ HELPED_BY_ANY_SHARE: Final = frozenset(
 HELPED_BY_SHARES_OF_THE_PROJECT: Final = frozenset(
     {ReasonCode.WAITING_FOR_QUOTA, ReasonCode.OVER_LIMIT, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA}
 )
+BOUNDS: Final = frozenset({ReasonCode.OVER_LIMIT, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA})
+"""A request that alone exceeds such a bound waits for a change of the policy, not for releases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ def with_releases(
     """The reason, with the releases that help this kernel before its other suggestions."""
     if reason.code in HELPED_BY_ANY_SHARE:
         helpful = [share for share in shares if share.kernel_id != kernel_id]
+    elif reason.code in BOUNDS and all(one.change != "wait" for one in reason.helps):
+        return reason
     elif reason.code in HELPED_BY_SHARES_OF_THE_PROJECT:
         helpful = [s for s in shares if s.kernel_id != kernel_id and s.project == project]
     else:

@@ -3,6 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import uPlot from 'uplot';
 
+import { timeText } from '../format';
 import { IQueueSeries } from './queueSeries';
 
 const HEIGHT_PX = 200;
@@ -113,7 +114,10 @@ function optionsOf(element: HTMLElement, lines: readonly ILine[]): uPlot.Options
     legend: { show: false },
     cursor: { show: false },
     scales: { x: { time: true }, y: { range: (_plot, _min, max) => [0, Math.max(1, max * 1.1)] } },
-    axes: [axis, { ...axis, size: 44 }],
+    axes: [
+      { ...axis, space: 80, values: (_plot, seconds) => seconds.map(one => timeText(1000 * one)) },
+      { ...axis, size: 44 }
+    ],
     series: [
       {},
       ...lines.map(line => ({
