@@ -98,6 +98,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "logs": ("jupyter_gpushare.cli.run:logs", "Show the output of a batch workload."),
     "cancel": ("jupyter_gpushare.cli.run:cancel", "End a batch workload."),
     "list": ("jupyter_gpushare.cli.run:list_", "Show batch workloads."),
+    "kube": (
+        "jupyter_gpushare.cli.kube:kube",
+        "Check a Kubernetes cluster, or write the Helm chart.",
+    ),
     "token": ("jupyter_gpushare.cli.token:token", "Create, list and revoke tokens."),
     "completion": (
         "jupyter_gpushare.cli.completion:completion",
