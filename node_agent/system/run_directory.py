@@ -1,4 +1,4 @@
-"""A directory that all users can traverse and only root can change: for the socket, the tokens and
+"""A directory that all users can traverse and only root can change: for the socket, the tokens, and
 the simulated GPUs.
 """
 
@@ -26,12 +26,12 @@ def prepare_public_directory(folder: Path) -> None:
     found = folder.stat()
     if found.st_uid != os.geteuid() or found.st_mode & OTHERS_WRITE:
         raise InvalidInput(
-            f"with --users all, only root may own and write the directory of the socket: {folder}",
+            f"only root may own and write this directory, which other users open: {folder}",
             field="--socket",
         )
     for above in (folder, *folder.resolve().parents):
         if not above.stat().st_mode & TRAVERSE:
             raise InvalidInput(
-                f"with --users all, every user must reach the socket, but cannot traverse {above}",
+                f"every user must reach the socket, but other users cannot traverse {above}",
                 field="--socket",
             )
