@@ -158,10 +158,17 @@ class GpuShareExtension(ExtensionApp):
             self._service_settings(),
             self.log,
         )
+        self._check_gateway()
         self.embedded = EmbeddedServices(
             self._embedded_options(), transport, self.service.startup, self.log
         )
         self.settings[SETTING] = self.service
+
+    def _check_gateway(self) -> None:
+        startup = self.service.startup
+        startup.gateway_text = gateway_text(self.serverapp)
+        if not self.scheduler_url:
+            startup.problem = startup.gateway_text
 
     def _service_settings(self) -> ServiceSettings:
         presets = presets_or_default(self.presets)
@@ -193,16 +200,15 @@ class GpuShareExtension(ExtensionApp):
     def _socket(self) -> str:
         return self.agent_socket or str(Path(self.state_dir) / "agent.sock")
 
-    async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
+    async def _start_jupyter_server_extension(
+        self,
+        serverapp: Any,  # noqa: ARG002 - Jupyter's signature
+    ) -> None:
         """The event loop runs. The embedded services start in the background, unless the kernels
         run on a gateway.
         """
-        startup = self.service.startup
-        startup.gateway_text = gateway_text(serverapp)
-        if startup.gateway_text is not None and not self.scheduler_url:
-            startup.problem = startup.gateway_text
         self.service.start()
-        if self.scheduler_url or startup.gateway_text is not None:
+        if self.scheduler_url or self.service.startup.gateway_text is not None:
             self.service.startup.finished.set()
         else:
             self._tasks.spawn(self.embedded.start())
