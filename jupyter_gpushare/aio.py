@@ -1,4 +1,4 @@
-"""Background tasks that cannot be lost, and pauses between attempts.
+"""Background tasks that cannot be lost, pauses between attempts, and the limit of open files.
 
 Only the standard library: the kernel, the node agent, the server extension and the scheduler all
 import this module.
@@ -9,12 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import resource
 from collections.abc import Coroutine
 from typing import Any, Final
 
-__all__ = ["BackgroundTasks", "Backoff"]
+__all__ = ["INHERITED_FILES", "BackgroundTasks", "Backoff", "raise_file_limit"]
 
 FACTOR: Final = 2.0
+MOST_FILES: Final = 1 << 16
+INHERITED_FILES: Final = resource.getrlimit(resource.RLIMIT_NOFILE)
+"""Soft and hard limit of this process when it started."""
+
+
+def raise_file_limit() -> None:
+    """A service with many connections needs more files than the usual soft limit of 1024."""
+    soft, hard = INHERITED_FILES
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class BackgroundTasks:

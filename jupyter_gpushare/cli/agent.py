@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import click
 
+from jupyter_gpushare.aio import raise_file_limit
 from jupyter_gpushare.core.model.errors import InvalidInput, Unavailable
 from jupyter_gpushare.core.model.labels import check_label_key, check_label_value
 from jupyter_gpushare.core.model.units import read_memory
@@ -233,6 +234,7 @@ def agent(
         memory_mib=_machine_memory_mib(),
     )
     set_up(log_level, log_format, node=name)
+    raise_file_limit()
     files = {"ca_file": ca_file, "cert_file": tls_cert, "key_file": tls_key}
     asyncio.run(_serve(config, find, scheduler, token_file, files))
     return 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from jupyter_gpushare.aio import raise_file_limit
 from jupyter_gpushare.cli import BAD_INPUT, print_error
 from jupyter_gpushare.cli.log_format import log_options, set_up
 
@@ -112,6 +113,7 @@ def scheduler(
     from jupyter_gpushare.scheduler.config.documents import FileErrors
 
     set_up(log_level, log_format)
+    raise_file_limit()
     # the default logger of traitlets has another format
     app = SchedulerApp(
         config_file=config or "",

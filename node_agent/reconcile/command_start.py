@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from jupyter_gpushare.aio import INHERITED_FILES
 from jupyter_gpushare.messages import CommandRequest
 
 from ..state.config import AgentConfig
@@ -145,7 +146,7 @@ def _spec(
         uid=None if user is None else user.pw_uid,
         gid=account.pw_gid,
         groups=groups,
-        limits={} if user is None else user_limits(account, groups),
+        limits={"RLIMIT_NOFILE": INHERITED_FILES} if user is None else user_limits(account, groups),
         cwd=command.cwd or account.pw_dir,
         env=basics | command.env | environment,
         shell=SHELL,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,8 @@ MAX_LINES_PER_S: Final = 4096
 """Of one user or pod, before they are slowed down."""
 MAX_CONNECTIONS: Final = 1024
 """Of one user or pod, when there are others."""
+PART_OF_FILES: Final = 4
+"""None of them has more connections than this part of the agent's file descriptors."""
 LINES_PER_TURN: Final = 256
 """Lines handled before others have their turn."""
 
@@ -99,6 +102,7 @@ class SocketServer:
         self._path, self._listener, self._tenancy = path, listener, tenancy
         self._counts: Counter[ProcessOwner] = Counter()
         self._rates: dict[ProcessOwner, _RateLimit] = {}
+        self._files = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0], PART_OF_FILES)
         self.peer_log = PeerLog()
         self.budgets = UserBudgets(MAX_USER_BYTES, self.peer_log)
         self._server: asyncio.Server | None = None
@@ -191,8 +195,9 @@ class SocketServer:
         if stream.peer.problem:
             self._log_about(stream, "process %d of %s is refused: %s", owner, stream.peer.problem)
             return False
-        if self._tenancy.is_shared and self._counts[owner] >= MAX_CONNECTIONS:
-            self._log_about(stream, "process %d: %s has %d connections", owner, MAX_CONNECTIONS)
+        most = min(MAX_CONNECTIONS, self._files // PART_OF_FILES)
+        if self._tenancy.is_shared and self._counts[owner] >= most:
+            self._log_about(stream, "process %d: %s has %d connections", owner, most)
             return False
         return True
 

@@ -75,10 +75,10 @@ def main(go: int, spec_file: int) -> None:
 def become_user(spec: CommandSpec) -> None:
     """Give up the agent's rights for good."""
     os.umask(UMASK)
-    if spec["uid"] is None:
-        return
     for name, (soft, hard) in spec["limits"].items():
         set_limit(getattr(resource, name), soft, hard)
+    if spec["uid"] is None:
+        return
     os.setgroups(spec["groups"])
     os.setresgid(spec["gid"], spec["gid"], spec["gid"])
     os.setresuid(spec["uid"], spec["uid"], spec["uid"])

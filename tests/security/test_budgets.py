@@ -4,6 +4,8 @@ and the calls of other users are answered meanwhile.
 
 from __future__ import annotations
 
+import os
+import resource
 import secrets
 import socket
 import threading
@@ -12,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.security.machine import AgentSocket, Machine, as_root, eventually
+from tests.security.machine import AgentSocket, Machine, as_root, connect, eventually
 
 pytestmark = [as_root, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -258,6 +260,31 @@ def test_actions_are_bounded(machine: Machine):
         assert log.stat().st_size - size < 100_000
     machine.end(id_)
     line.close()
+
+
+def test_connections_of_one_user_are_limited(machine: Machine):
+    """Others can connect as long as there are file descriptors."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
+    most = min(4096, files[1] // 4)
+    opened: list[socket.socket] = []
+    try:
+        with calm(machine, agent_mib=50, scheduler_mib=300):
+            for process, path in (
+                (machine.scheduler, machine.socket),
+                (machine.agent, machine.agent_path),
+            ):
+                for _ in range(min(most + 200, files[1] // 2)):
+                    opened.append(connect(path, machine.users["bob"]))
+                used = len(os.listdir(f"/proc/{process.pid}/fd"))
+                assert used < most + 150, "none is left for others"
+                while opened:
+                    opened.pop().close()
+    finally:
+        for one in opened:
+            one.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    assert machine.call("bob", "GET", "/api/v1/status").status == 200
 
 
 def test_connections_without_a_first_line(machine: Machine):

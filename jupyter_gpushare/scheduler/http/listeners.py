@@ -23,6 +23,7 @@ from jupyter_gpushare.transports import UNIX
 
 from ..auth.identity import admin_token_file, write_secret
 from ..server import SchedulerServer
+from .bounded_server import BoundedHTTPServer
 from .handlers import application
 
 __all__ = ["NOTE", "ListenAddress", "Listeners", "certificate_of", "unix_socket"]
@@ -94,7 +95,7 @@ class Listeners:
             agents_show_certificates=bool(self._address.client_ca),
             prefix=self._address.prefix,
         )
-        http_server = HTTPServer(app, ssl_options=secure, idle_connection_timeout=300)
+        http_server = BoundedHTTPServer(app, ssl_options=secure, idle_connection_timeout=300)
         http_server.add_sockets(sockets)
         self._servers.append(http_server)
         if sockets[0].family == socket.AF_UNIX:
