@@ -102,6 +102,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "jupyter_gpushare.cli.kube:kube",
         "Check a Kubernetes cluster, or write the Helm chart.",
     ),
+    "enable": (
+        "jupyter_gpushare.cli.enable:enable",
+        "Start kernels of papermill, nbconvert and other tools through gpushare.",
+    ),
+    "disable": ("jupyter_gpushare.cli.enable:disable", "Undo `enable`."),
     "token": ("jupyter_gpushare.cli.token:token", "Create, list and revoke tokens."),
     "completion": (
         "jupyter_gpushare.cli.completion:completion",
