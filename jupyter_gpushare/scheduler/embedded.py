@@ -13,6 +13,7 @@ import platform
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 from jupyter_gpushare.client import SchedulerClient, Wire
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
@@ -165,6 +166,7 @@ class EmbeddedServer:
         user: str,
         node: str | None = None,
         host_memory_mib: int | None = None,
+        ungated_devices: Literal["share", "none"] = "share",
         devices: Devices | None = None,
     ) -> None:
         """`devices`: discovered before. Raises GpuShareError: no GPUs, an invalid policy, or
@@ -172,7 +174,11 @@ class EmbeddedServer:
         """
         make_state_dir(state_dir)
         self._agent_config = AgentConfig(
-            node or this_node(), state_dir, socket, host_memory_mib=host_memory_mib
+            node or this_node(),
+            state_dir,
+            socket,
+            host_memory_mib=host_memory_mib,
+            ungated_devices=ungated_devices,
         )
         self._devices = devices or devices_here(
             state_dir, simulate=simulate, gpu_memory=gpu_memory, node=self._agent_config.node

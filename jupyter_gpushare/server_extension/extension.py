@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jupyter_core.paths import jupyter_data_dir
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Bool, Dict, List, Unicode, default
+from traitlets import Bool, Dict, Enum, List, Unicode, default
 
 from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.client import SchedulerClient
@@ -88,6 +88,15 @@ class GpuShareExtension(ExtensionApp):
         help=(
             "Largest amount of host memory that the embedded agent uses to save GPU memory, such "
             "as 64GiB. Default: all free host memory."
+        ),
+    )
+    ungated_devices = Enum(
+        ("share", "none"),
+        "share",
+        config=True,
+        help=(
+            "GPUs that a kernel sees whose cells do not ask before they run, of the embedded agent:"
+            " those of the share that it has when it starts, or none."
         ),
     )
     make_default_provisioner = Bool(
@@ -221,6 +230,7 @@ class GpuShareExtension(ExtensionApp):
             simulate=self.simulate,
             gpu_memory=self.simulated_gpu_memory,
             host_memory=self.host_memory,
+            ungated_devices=self.ungated_devices,
             user=self.user,
         )
 

@@ -22,7 +22,7 @@ from tornado.web import HTTPError
 from traitlets import Any as AnyTrait
 
 from jupyter_gpushare.core.model.errors import GpuShareError
-from jupyter_gpushare.messages import Event, KernelRequest, stamp
+from jupyter_gpushare.messages import Event, GateKind, KernelRequest, stamp
 
 from .headless.host import ToolHost
 from .headless.report import report
@@ -62,6 +62,10 @@ PROXY_FAILED_TEXT: Final = (
 )
 
 
+_never_connected: set[tuple[str, ...]] = set()
+"""Commands of kernelspecs whose kernels had the code for the gate and did not connect."""
+
+
 def _without_secrets(env: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
@@ -92,6 +96,7 @@ class GpuShareProvisioner(ProxiedProvisioner):
 
     _launches = 0
     _tool: ToolHost | None = None
+    _gate: GateKind = "none"
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         kwargs = await super().pre_launch(**kwargs)
@@ -122,7 +127,11 @@ class GpuShareProvisioner(ProxiedProvisioner):
 
     def _plan(self, cmd: list[str]) -> LaunchPlan:
         has_proxy = self.can_use_proxy(cmd)
-        plan = plan_launch(cmd, self._language(), has_proxy=has_proxy)
+        never_connected = self._command() in _never_connected
+        plan = plan_launch(
+            cmd, self._language(), never_connected=never_connected, has_proxy=has_proxy
+        )
+        self._gate = plan.gate
         self.log.debug("gpushare: kernel %s: %s (%s)", self.kernel_id, plan.gate, plan.reason)
         return plan
 
@@ -236,6 +245,8 @@ class GpuShareProvisioner(ProxiedProvisioner):
         host = self._host()
         if host is None:
             return
+        if self._gate == "bootstrap" and host.is_ungated(self.kernel_id):
+            _never_connected.add(self._command())
         if restart:
             host.restarting(self.kernel_id)
             return
@@ -308,6 +319,9 @@ class GpuShareProvisioner(ProxiedProvisioner):
         if path and root and path.startswith(root.rstrip("/") + "/"):
             return os.path.relpath(path, root)
         return path or (tool_name(env) if self._is_in_tool() else "")
+
+    def _command(self) -> tuple[str, ...]:
+        return tuple(getattr(self.kernel_spec, "argv", None) or ())
 
     def _language(self) -> str:
         return str(getattr(self.kernel_spec, "language", "") or "")

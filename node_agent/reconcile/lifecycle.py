@@ -90,6 +90,8 @@ class KernelLifecycle:
         registration = kernel.registration
         registration.server, registration.language = server, body.language
         registration.gate, registration.gate_reason = body.gate, body.gate_reason
+        if body.gate != "bootstrap":
+            registration.never_connected = False
         registration.name = body.name or registration.name
         registration.user = body.user or registration.user or self._unix_name(kernel)
         registration.registered = True

@@ -91,8 +91,10 @@ def kernel_runtime(kernel: KernelRecord, node: NodeFacts) -> KernelRuntime:
 
 
 def _gate_problem(kernel: KernelRecord, node: NodeFacts) -> str | None:
+    """Kept after the end of a process that never connected: its server then tries another way."""
     is_running = kernel.process.main is not None and kernel.registration.registered
-    return node.text.ungated(kernel) if is_running and not kernel.has_gate(node.now) else None
+    is_ungated = is_running and not kernel.has_gate(node.now)
+    return node.text.ungated(kernel) if is_ungated or kernel.registration.never_connected else None
 
 
 def kernel_view(kernel: KernelRecord, node: NodeFacts) -> Kernel:

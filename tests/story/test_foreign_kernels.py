@@ -110,5 +110,9 @@ def test_a_kernel_that_does_not_load_the_gate_is_ungated_and_says_so(server):
     assert "the cell gate did not load" in view["gate_problem"]
     assert "ungated" in nb.kinds()
     eventually(lambda: nb.kernel_id in server.devices()[0]["ungated"], "the nodes table says so")
+    server.rest("POST", f"api/kernels/{nb.kernel_id}/restart")
+    eventually(lambda: nb.view["gated"] and nb.view["gate_problem"] is None, "behind the proxy", 40)
+    nb.connect()
+    assert nb.ok("print('asks now')").endswith("asks now\n")
     nb.shut_down()
     server.nothing_is_left()

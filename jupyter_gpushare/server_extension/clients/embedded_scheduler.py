@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.core.model.units import read_memory
@@ -51,6 +51,7 @@ class EmbeddedOptions:
     host_memory: str
     """"": all free host memory."""
     user: str
+    ungated_devices: Literal["share", "none"] = "share"
 
 
 async def start_local(
@@ -89,6 +90,7 @@ async def start_local(
         policy_file=options.policy_file,
         user=options.user,
         host_memory_mib=host_memory_mib,
+        ungated_devices=options.ungated_devices,
         devices=devices,
     )
     await server.start()

@@ -114,6 +114,10 @@ class ToolHost:
         self._session.kernels.remove(kernel_id)
         self._session.call(self._session.service.lifecycle.ended, kernel_id)
 
+    def is_ungated(self, kernel_id: str) -> bool:  # noqa: ARG002 - a tool starts it once
+        """Nothing is remembered."""
+        return False
+
     async def flush(self) -> None:
         """Wait until the ends are sent: the process may exit at once."""
         with contextlib.suppress(TimeoutError):

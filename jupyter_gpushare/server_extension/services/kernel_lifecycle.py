@@ -96,6 +96,12 @@ class ServerKernelLifecycle:
         self._gangs.process_ended(kernel_id)
         self._launches.restarting(kernel_id)
 
+    def is_ungated(self, kernel_id: str) -> bool:
+        """Whether its process runs, or ran, and does not ask before its cells."""
+        return (
+            kernel_id in self._registry and self._registry.view(kernel_id).gate_problem is not None
+        )
+
     def ended(self, kernel_id: str) -> None:
         """The kernel has ended for good."""
         self._gangs.process_ended(kernel_id)
