@@ -230,7 +230,7 @@ class GpuShareExtension(ExtensionApp):
             simulate=self.simulate,
             gpu_memory=self.simulated_gpu_memory,
             host_memory=self.host_memory,
-            ungated_devices=self.ungated_devices,
+            ungated_devices="none" if self.ungated_devices == "none" else "share",
             user=self.user,
         )
 
