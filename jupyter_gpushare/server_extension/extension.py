@@ -62,7 +62,8 @@ class GpuShareExtension(ExtensionApp):
         config=True,
         help=(
             "Unix socket of this machine's node agent. "
-            "Default: $GPUSHARE_AGENT_SOCKET, or `agent.sock` in the state folder."
+            "Default: with a scheduler service $GPUSHARE_AGENT_SOCKET; else `agent.sock` in the "
+            "state folder."
         ),
     )
     state_dir = Unicode(
@@ -128,7 +129,8 @@ class GpuShareExtension(ExtensionApp):
 
     @default("agent_socket")
     def _default_agent_socket(self) -> str:
-        return os.environ.get("GPUSHARE_AGENT_SOCKET", "")
+        """An embedded agent makes its own socket."""
+        return os.environ.get("GPUSHARE_AGENT_SOCKET", "") if self.scheduler_url else ""
 
     @default("state_dir")
     def _default_state_dir(self) -> str:

@@ -23,6 +23,9 @@ from jupyter_gpushare.messages import (
     LeaseReleased,
     Share,
 )
+from node_agent.devices.base.model import KernelProcesses
+from node_agent.devices.base.process_attribution import ProcessAttribution
+from node_agent.policy.memory_accounting import FOREIGN
 from node_agent.socket import socket_server
 from node_agent.system import peers
 from node_agent.system.processes import find_launched, process_at
@@ -226,7 +229,11 @@ def test_a_process_that_carries_her_marker_in_another_pod_is_not_hers():
             owner = node.hers.pod.owner
             assert find_launched(inner, record.process.launch, node.his.pod.owner) == sleeper
             assert find_launched(inner, record.process.launch, owner) in (None, record.process.main)
-            main = record.process.main
+            main, attribution = record.process.main, ProcessAttribution()
+            hers = KernelProcesses((main.pid, main.start), record.process.launch, owner=owner)
+            attribution.track({"a": hers})
+            assert attribution.owner_of(main.pid) == (main.start, "a")
+            assert attribution.owner_of(sleeper.pid) == (sleeper.start, FOREIGN)
             node.hers.send(KernelGone(kernel_id="a", restarting=False))
             await node.until(lambda: "a" not in node.agent.node.kernels, "her kernel is over")
             assert not main.is_alive()
