@@ -12,7 +12,7 @@ from jupyter_gpushare.cli.completion_values import name_of, names_of
 from jupyter_gpushare.cli.discovery import ask, scheduler_options
 from jupyter_gpushare.cli.tables import amount
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
-from jupyter_gpushare.core.model.errors import NotFound
+from jupyter_gpushare.core.model.errors import InvalidInput, NotFound
 
 __all__ = ["what_if", "why"]
 
@@ -25,9 +25,19 @@ async def _find(client: SchedulerClient, name: str) -> m.WorkloadView:
         return await client.workload(name)
     except NotFound:
         found = (await client.workloads(kernel_id=name)).workloads
+        found = found or await _named(client, name)
         if not found:
             raise
         return found[-1]
+
+
+async def _named(client: SchedulerClient, name: str) -> list[m.WorkloadView]:
+    """The workload with this name. Raises InvalidInput if several have it."""
+    found = [one for one in (await client.workloads()).workloads if one.name == name]
+    if len(found) > 1:
+        ids = ", ".join(one.id for one in found)
+        raise InvalidInput(f"{len(found)} workloads are named {name!r}: {ids}", field="workload")
+    return found
 
 
 @click.command()
@@ -35,8 +45,8 @@ async def _find(client: SchedulerClient, name: str) -> m.WorkloadView:
 @scheduler_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def why(workload: str, transport: HttpTransport, as_json: bool) -> int:
-    """Why WORKLOAD (its id, or its kernel's id) is pending: the reason with its numbers, the
-    position in the queue, and what would help.
+    """Why WORKLOAD (its id, its name, or its kernel's id) is pending: the reason with its numbers,
+    the position in the queue, and what would help.
     """
     view = ask(transport, lambda client: _find(client, workload))
     if as_json:
@@ -70,7 +80,11 @@ def _details(reason: m.ReasonBody) -> list[str]:
     """The code with its numbers, and a line per suggestion."""
     numbers = [f"{name.replace('_', ' ')} {amount(n)}" for name, n in reason.numbers.items()]
     code = f"  {reason.code}: {', '.join(numbers)}" if numbers else f"  {reason.code}"
-    return [code, *(f"  would help: {suggestion.message}" for suggestion in reason.helps)]
+    lines = [code]
+    for suggestion in reason.helps:
+        label = "would help: " if suggestion.change != "wait" else ""
+        lines.append(f"  {label}{suggestion.message}")
+    return lines
 
 
 @click.command(name="what-if")

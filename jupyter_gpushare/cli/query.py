@@ -208,4 +208,7 @@ def _listed(names: list[str]) -> str:
 def _node_line(node: m.NodeRow) -> str:
     """The capability tiers of a node, and why others are missing."""
     missing = [f"not {tier} ({why.partition(';')[0]})" for tier, why in node.tier_problems.items()]
-    return f"node {node.name}: {', '.join([*node.tiers, *missing]) or 'self-test not finished'}"
+    tiers = ", ".join([*node.tiers, *missing])
+    return (
+        f"node {node.name}: can {tiers}" if tiers else f"node {node.name}: self-test not finished"
+    )

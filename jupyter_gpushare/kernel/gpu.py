@@ -254,7 +254,8 @@ def cluster(
 
 def on_notice(callback: Callable[[Json], object]) -> Callable[[Json], object]:
     """Call `callback(notice)` in a new thread when memory is about to be reclaimed: `message`,
-    `deadline_ms`, `take_mib`. Returns the callback, so that it can be used as a decorator.
+    `deadline_ms`, `take_mib` (what will be saved or lost). Returns the callback, so that it can be
+    used as a decorator.
     """
     if not callable(callback):
         raise TypeError(f"a callback must be callable, got {callback!r}")

@@ -196,6 +196,7 @@ def test_why_of_what_is_over_says_how_it_ended_and_nobody_waits_is_said_so(tmp_p
     async def story(call: Call, _running: RunningServer) -> None:
         why = (await call("why", "job")).stdout.splitlines()
         assert why[0].startswith("job is waiting: ")
+        assert (await call("why", "a job")).stdout.splitlines() == why, "its name is enough"
         assert why[1] == "  Expected wait unknown: waiting for a node to become ready."
         told = json.loads((await call("why", "job", "--json")).stdout)["expected_wait"]
         assert (told["basis"], told["seconds_median"], told["based_on"]) == ("none", None, 0)
