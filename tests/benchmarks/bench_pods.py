@@ -8,30 +8,11 @@ Needs no cluster.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from tests.agent.pods import FakePod, pods_problem, public_folder
 from tests.benchmarks.bench_jupyter import add_stock_kernelspec, gate, kernel_starts
 from tests.benchmarks.machine import print_speed
-from tests.story.jupyter_process import Server
-
-
-class PodServer(Server):
-    """The scheduler and the agent run on the host, the Jupyter server in a pod."""
-
-    def __init__(self, folder: Path, pod: FakePod, socket: Path) -> None:
-        super().__init__(folder, remote=True)
-        self._pod, self._socket = pod, socket
-
-    @property
-    def env(self) -> dict[str, str]:
-        return super().env | {"GPUSHARE_AGENT_SOCKET": str(self._socket)}
-
-    def start_agent(self, *options: str) -> None:
-        super().start_agent(*options, "--users", "pods", "--socket", str(self._socket))
-
-    def start_jupyter(self) -> None:
-        self._start("jupyter", *self._pod.command(), sys.executable, "-m", "jupyter_server")
+from tests.story.pod_server import ServerInPod
 
 
 def main() -> int:
@@ -39,7 +20,7 @@ def main() -> int:
         sys.stdout.write(f"not measured: {problem}\n")
         return 0
     with public_folder() as folder, FakePod(folder, root=True) as pod:
-        server = PodServer(folder / "server", pod, folder / "run/agent.sock")
+        server = ServerInPod(folder, pod)
         add_stock_kernelspec(server)
         try:
             server.start()
