@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..model.model import Node
 from ..model.requirements import PodRequirements
 from .nodes import NodeState
 
 __all__ = ["EmptyClusterFit", "EmptyCapacity"]
+
+
+VERDICTS: Final = 20_000
+"""Requests that are remembered: more than are usually pending at once."""
 
 
 class EmptyClusterFit(NamedTuple):
@@ -53,6 +57,8 @@ class EmptyCapacity:
         """The nodes on which this pod could ever run."""
         verdict = self._verdicts.get(need)
         if verdict is None:
+            if len(self._verdicts) >= VERDICTS:
+                self._verdicts.clear()
             verdict = self._verdicts[need] = self._judge(need)
         return verdict
 

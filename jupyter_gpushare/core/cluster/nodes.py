@@ -18,6 +18,8 @@ __all__ = ["HELD", "LEAVING", "NodeState", "PROMISED"]
 HELD: Final = 0
 LEAVING: Final = 1
 PROMISED: Final = 2
+VERDICTS: Final = 512
+"""Requests whose admission a node remembers. Requests come and go, nodes stay."""
 
 
 class NodeState:
@@ -140,6 +142,8 @@ class NodeState:
             return True
         verdict = self.static.get(need)
         if verdict is None:
+            if len(self.static) >= VERDICTS:
+                self.static.clear()
             verdict = self.static[need] = self._matches(need)
         return verdict
 

@@ -163,9 +163,13 @@ class Defragmenter:
             self.spare_now[row, i] = min(
                 PLENTY, total - use[HELD] - max(use[LEAVING], use[PROMISED])
             )
-        self.held.subtract(self.carried[row])
+        before = self.carried[row]
+        self.held.subtract(before)
         self.carried[row] = Counter(node.pods.values())
         self.held.update(self.carried[row])
+        for need in before:
+            if not self.held[need]:
+                del self.held[need]
         self.stamp[row] += 1
 
     def _forget(self) -> None:

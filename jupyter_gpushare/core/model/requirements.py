@@ -7,6 +7,7 @@ thousands of them are compared by identity.
 from __future__ import annotations
 
 from typing import Final
+from weakref import WeakValueDictionary
 
 from .amounts import GPU, MILLI, Amounts, quota_of_fraction
 from .errors import InvalidInput
@@ -55,6 +56,7 @@ class PodRequirements:
         "stated",
         "tolerations",
         "whole",
+        "__weakref__",
     )
 
     def __init__(self, pod: Pod) -> None:
@@ -136,12 +138,17 @@ class PodRequirements:
 
 
 class RequirementsCache:
-    """One `PodRequirements` per distinct request."""
+    """One `PodRequirements` per distinct request, as long as a pod has it."""
 
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], PodRequirements] = {}
+        self._known: WeakValueDictionary[tuple[object, ...], PodRequirements] = (
+            WeakValueDictionary()
+        )
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def of(self, pod: Pod) -> PodRequirements:
         """The shared requirements of this pod. Raises `InvalidInput`, naming the field, for an
