@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from ..model.amounts import GPU, NOTHING, UNLIMITED, Amounts
@@ -102,11 +103,13 @@ class PoolState:
 
     __slots__ = (
         "buckets",
+        "candidates_at",
         "excluded",
         "config",
         "defragmenter",
         "estimated_with",
         "fair_stamp",
+        "first_candidates",
         "fractions",
         "fractions_ranked",
         "free_fractions",
@@ -149,6 +152,9 @@ class PoolState:
         """The known nodes by name, as if empty."""
         self.smallest = self.largest = 0
         self.estimated_with = 0
+        self.candidates_at = 0
+        self.first_candidates: tuple[QueueState, ...] = ()
+        """Up to two queues with candidates for eviction, at the version `candidates_at`."""
         self.touch(freed=True)
         self.fair_stamp: tuple[int, ...] = ()
 
@@ -162,6 +168,14 @@ class PoolState:
                 name, spec.kind, parent, spec.in_pool(self.name), spec.created
             )
         return known
+
+    def has_candidates(self, *, besides: QueueState | None = None) -> bool:
+        """Whether any queue, apart from one, has workloads that may be evicted."""
+        if self.candidates_at != self.version:
+            self.candidates_at = self.version
+            with_some = (queue for queue in self.queues.values() if queue.candidates)
+            self.first_candidates = tuple(islice(with_some, 2))
+        return any(queue is not besides for queue in self.first_candidates)
 
     def touch(self, *, freed: bool = False) -> None:
         """Gives the pool a new version; `freed`: because something was released."""

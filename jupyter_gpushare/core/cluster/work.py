@@ -253,6 +253,7 @@ class EquivalenceClass:
     """
 
     __slots__ = (
+        "_asks",
         "_frozen",
         "classification",
         "found",
@@ -282,6 +283,7 @@ class EquivalenceClass:
         """(created, id), oldest first."""
         self._frozen: tuple[tuple[int, str], ...] | None = None
         self.ready = sample.is_ready
+        self._asks: dict[int, Amounts] = {}
         self.wants: dict[str, Amounts] = {}
         """The request of one of them, per pool."""
         self.refused: dict[str, int] = {}
@@ -295,6 +297,17 @@ class EquivalenceClass:
         self.head_key = sample.pending_order_key()
         self.waiting_class: WaitingClass | None = None
         """The class in the last snapshot, reused by the next one while nothing changes."""
+
+    def ask(self, smallest: int) -> Amounts:
+        """What one of them asks for in one turn, if this is the smallest GPU of the pool (MiB)."""
+        known = self._asks.get(smallest)
+        if known is None:
+            known = NOTHING
+            for member in self.sample.members_to_place():
+                known = known.plus(member.need.estimate(smallest))
+            if self.sample.is_fresh:  # others are placed pod by pod
+                self._asks = {smallest: known}
+        return known
 
     def join(self, work: Work) -> None:
         insort(self.members, (work.created, work.id))

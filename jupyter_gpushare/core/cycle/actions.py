@@ -180,26 +180,18 @@ def _evicting(
 
 
 def _may_consolidate(eq_class: EquivalenceClass, pool: PoolState) -> bool:
-    if not eq_class.sample.preemptible or not any(
-        queue.candidates for queue in pool.queues.values()
-    ):
+    if not eq_class.sample.preemptible or not pool.has_candidates():
         return False
-    return not is_bound(
-        pool,
-        pool.queue(eq_class.project),
-        total_request(eq_class.sample.members_to_place(), pool.smallest),
-        preemptible=True,
-    )
+    leaf = pool.queue(eq_class.project)
+    return not is_bound(pool, leaf, eq_class.ask(pool.smallest), preemptible=True)
 
 
 def _may_reclaim(eq_class: EquivalenceClass, pool: PoolState) -> bool:
     """Whether its project is within its fair share, or may be after evictions in this action."""
     leaf = pool.queue(eq_class.project)
-    if not any(queue.candidates for queue in pool.queues.values() if queue is not leaf):
+    if not pool.has_candidates(besides=leaf):
         return False
-    return bool(leaf.candidates) or not leaf.exceeds(
-        leaf.fair, total_request(eq_class.sample.members_to_place(), pool.smallest)
-    )
+    return bool(leaf.candidates) or not leaf.exceeds(leaf.fair, eq_class.ask(pool.smallest))
 
 
 def _may_preempt(eq_class: EquivalenceClass, pool: PoolState) -> bool:

@@ -282,19 +282,22 @@ def _form(call: _RouterCall) -> str:
     return form
 
 
+def _by_length() -> dict[int, list[tuple[Route, list[str]]]]:
+    """All routes by the number of parts of their path, with these parts."""
+    found: dict[int, list[tuple[Route, list[str]]]] = {}
+    for route in ROUTES:
+        pattern = route.path.split("/")
+        found.setdefault(len(pattern), []).append((route, pattern))
+    return found
+
+
+_ROUTES_BY_LENGTH: Final = _by_length()
+
+
 def _matches(path: str) -> Iterator[tuple[Route, dict[str, str]]]:
     """Routes that match this path, with the values of their parameters."""
     parts = path.split("/")
-    for route in ROUTES:
-        pattern = route.path.split("/")
-        if len(pattern) == len(parts) and all(
-            p == q or (p.startswith("{") and q) for p, q in zip(pattern, parts, strict=True)
-        ):
-            yield (
-                route,
-                {
-                    p[1:-1]: unquote(q)
-                    for p, q in zip(pattern, parts, strict=True)
-                    if p.startswith("{")
-                },
-            )
+    for route, pattern in _ROUTES_BY_LENGTH.get(len(parts), ()):
+        pairs = list(zip(pattern, parts, strict=True))
+        if all(p == q or (p.startswith("{") and q) for p, q in pairs):
+            yield route, {p[1:-1]: unquote(q) for p, q in pairs if p.startswith("{")}

@@ -34,6 +34,11 @@ PAUSE: Final = 0.02
 time, and a request in between waits for one batch.
 """
 
+QUEUE_SHARE: Final = 0.05
+"""The part of the processor's time that published queue changes may take: with ten thousand
+pending workloads they are published every few seconds instead of every second.
+"""
+
 
 class Stopwatch:
     """Seconds of each lap by name; the time before the first lap belongs to it."""
@@ -120,11 +125,17 @@ class SchedulingLoop:
             self.on_lag(max(0.0, time.monotonic() - due))
 
     async def _publish_queue(self) -> None:
+        pause = PERIOD
         while True:
-            await asyncio.sleep(PERIOD)
+            await asyncio.sleep(pause)
+            used = 0.0
             try:
+                begun = time.thread_time()
                 for _ in self.service.pending_status.publish_changes():
+                    used += time.thread_time() - begun
                     await asyncio.sleep(PAUSE)
+                    begun = time.thread_time()
+                pause = max(PERIOD, used / QUEUE_SHARE)
             except Exception:
                 log.exception("queue changes could not be published; the next attempt is in %.0f s")
 

@@ -152,6 +152,8 @@ class StoreReader:
 
     def past_leases(self, ids: Sequence[str]) -> list[tuple[m.LeaseBody, str]]:
         """The leases with these ids and their users, also of ended workloads."""
+        if not ids:
+            return []  # the usual case, for every report of every agent
         query = sql.select(s.leases.c.body, s.workloads.c.user).join(
             s.workloads, s.workloads.c.id == s.leases.c.workload
         )
