@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.story.jupyter_process import Server
 
-__all__ = ["Tool", "notebook_file", "tool"]
+__all__ = ["Tool", "notebook_file", "program", "tool"]
 
 STATE = "from jupyter_gpushare import gpu; print(gpu.status()['state'])"
 
@@ -51,15 +51,21 @@ class Tool:
         return self.process.wait(within)
 
 
+def tool(server: Server, name: str, *options: str, **environ: str) -> AbstractContextManager[Tool]:
+    """`program`, of our environment."""
+    return program(server, str(Path(sys.executable).with_name(name)), *options, **environ)
+
+
 @contextmanager
-def tool(server: Server, *command: str, **environ: str) -> Iterator[Tool]:
-    """Start a program of our environment in the server's folder; killed at the end."""
+def program(
+    server: Server, *argv: str, stdin: int = subprocess.DEVNULL, **environ: str
+) -> Iterator[Tool]:
+    """Start a program in the server's folder; killed at the end."""
     log = server.folder / f"tool-{len(list(server.folder.glob('tool-*')))}.log"
     env = {**server.env, "GPUSHARE_STATE": str(server.state), **environ}
-    argv = (str(Path(sys.executable).with_name(command[0])), *command[1:])
     with log.open("wb") as file:
         process = subprocess.Popen(
-            argv, env=env, stdout=file, stderr=file, stdin=subprocess.DEVNULL, cwd=server.folder
+            argv, env=env, stdout=file, stderr=file, stdin=stdin, cwd=server.folder
         )
     try:
         yield Tool(process, log)
