@@ -5,6 +5,10 @@ The GPUs are simulated; Kubernetes, containers, chart, KubeSpawner, servers and 
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from jupyter_gpushare.kube import names
@@ -40,6 +44,18 @@ def test_kubernetes_and_the_scheduler_agree_about_the_node(lab: Lab):
     status = lab.scheduler("GET", "status")
     assert status["agents"] == [lab.cluster.name]
     assert status["kubernetes"]["problems"] == []
+
+
+def test_the_check_finds_nothing_missing(lab: Lab):
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare.cli", "kube", "check"],
+        env={**os.environ, "KUBECONFIG": str(lab.cluster.control_plane.kubeconfig)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"node {lab.cluster.name}: {GPUS} GPUs, agent ready" in done.stdout
 
 
 def test_users_share_a_gpu_and_one_gives_back_what_is_over_quota(
