@@ -76,7 +76,7 @@ def test_a_cell_waits_is_interrupted_and_attaches(server, spec, code):
     assert nb.pid == pid
     assert nb.ok(code).endswith("ran\n")  # without a GPU, until there is one
     holder.shut_down()
-    nb.until("attached")
+    assert nb.until("attached")["gated"]
     assert nb.ok(code).endswith("ran\n")
     nb.shut_down()
 
