@@ -232,6 +232,7 @@ def test_long_calls_use_up_the_rate_of_their_caller_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(handlers, "S_PER_CALL", 1e-9)  # any call takes that long
+    monkeypatch.setattr(handlers, "S_FREE", 0.0)
     limits = RateLimits(calls_per_s=0.001, calls_at_once=50)
 
     async def story() -> None:

@@ -27,10 +27,12 @@ __all__ = ["application"]
 log = logging.getLogger("gpushare.scheduler")
 
 PING_S: Final = 20.0
-BYTES_PER_CALL: Final = 512
-"""A longer body counts as so many more calls: its cost grows with its length (a workload of 10 000
-pods has 100 kB at least).
+BYTES_PER_CALL: Final = 0.001
+"""Processor time that counts as one more call, beyond `S_FREE`: with 500 calls per second, calls
+that take long get half of the event loop at most, after a burst.
 """
+S_FREE: Final = 0.003
+"""Ordinary calls take less; they count as one."""
 S_PER_CALL: Final = 0.001
 """Processor time that counts as one more call: with 500 calls per second, one caller gets half of
 the event loop at most, after a burst.
@@ -138,7 +140,8 @@ class SchedulerAPIHandler(RequestHandler):
         answer = self._server.router.handle(
             self._caller, verb, self._path, query, bytes(self._body)
         )
-        self._buckets.charge(key, int((time.thread_time() - begun) / S_PER_CALL))
+        took = time.thread_time() - begun
+        self._buckets.charge(key, int(max(0.0, took - S_FREE) / S_PER_CALL))
         if (
             self._path not in PROBES
         ):  # they report that the service is alive, whatever the state of the disk
