@@ -27,16 +27,16 @@ __all__ = ["application"]
 log = logging.getLogger("gpushare.scheduler")
 
 PING_S: Final = 20.0
-BYTES_PER_CALL: Final = 0.001
+BYTES_PER_CALL: Final = 512
+"""A longer body counts as so many more calls: its cost grows with its length (a workload of 1000 pods
+has 10 kB at least).
+"""
+S_PER_CALL: Final = 0.001
 """Processor time that counts as one more call, beyond `S_FREE`: with 500 calls per second, calls
 that take long get half of the event loop at most, after a burst.
 """
 S_FREE: Final = 0.003
 """Ordinary calls take less; they count as one."""
-S_PER_CALL: Final = 0.001
-"""Processor time that counts as one more call: with 500 calls per second, one caller gets half of
-the event loop at most, after a burst.
-"""
 
 
 def application(
