@@ -28,8 +28,8 @@ log = logging.getLogger("gpushare.scheduler")
 
 PING_S: Final = 20.0
 BYTES_PER_CALL: Final = 512
-"""A longer body counts as so many more calls: its cost grows with its length (a workload of 1000 pods
-has 10 kB at least).
+"""A longer body counts as so many more calls: its cost grows with its length (a workload of 1000
+pods has 10 kB at least).
 """
 S_PER_CALL: Final = 0.001
 """Processor time that counts as one more call, beyond `S_FREE`: with 500 calls per second, calls
