@@ -15,7 +15,7 @@ __all__ = ["ToolKernels"]
 REPORTED: Final = frozenset(
     {"notice", "suspended", "killed", "lost", "evicted", "refused", "fault", "ungated"}
 )
-"""Events that a person who waits for a tool has to know of."""
+"""Events that the user of a tool has to know of."""
 
 
 class ToolKernels(JupyterServer):
