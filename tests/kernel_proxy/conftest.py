@@ -89,8 +89,8 @@ class ProxiedKernel:
     def client(self) -> Notebook:
         # a client that has no kernel manager takes a heart that does not beat yet for dead
         for file in (self.front, self.back):
-            port = json.loads(file.read_text())["hb_port"]
-            eventually(lambda port=port: _listens(port), "the kernel listens", 40)
+            content = json.loads(file.read_text())
+            eventually(lambda content=content: _listens(content), "the kernel listens", 40)
         client = BlockingKernelClient(connection_file=str(self.front))
         client.load_connection_file()
         client.start_channels()
@@ -108,7 +108,10 @@ class ProxiedKernel:
             process.wait()
 
 
-def _listens(port: int) -> bool:
+def _listens(content: dict) -> bool:
+    port = content["hb_port"]
+    if content["transport"] == "ipc":
+        return Path(f"{content['ip']}-{port}").exists()
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

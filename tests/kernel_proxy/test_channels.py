@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 
 import pytest
 import zmq
@@ -54,6 +55,12 @@ def test_the_clients_connection_is_encrypted_with_the_keys_of_their_file(start):
     assert nb.client.curve_publickey == public
     assert nb.run("print('ran')").text == "ran\n"
     assert not _answers_in_the_clear(kernel)
+
+
+def test_unix_sockets(start):
+    with tempfile.TemporaryDirectory() as folder:  # a path of at most 107 bytes
+        nb = start(keys={"transport": "ipc", "ip": f"{folder}/k"}).client()
+        assert nb.run("print('ran')").text == "ran\n"
 
 
 def _answers_in_the_clear(kernel) -> bool:
