@@ -27,8 +27,6 @@ sys.stdin.read()
 
 async def connect(world: World, env: dict[str, str], **marker: str):
     """A process that says it is the proxy of kernel `a`; its first answer, "" if it is refused."""
-    from jupyter_gpushare.kernel.protocol import PROTOCOL
-
     code = CONNECTS.replace("PROTOCOL", str(PROTOCOL))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code, env["GPUSHARE_AGENT"], env["GPUSHARE_TOKEN_FILE"]),
