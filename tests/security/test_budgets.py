@@ -148,7 +148,7 @@ def test_many_pods(machine: Machine):
         refused = machine.call_http(token, "POST", "/api/v1/workloads", body)
         assert refused.error()["code"] == "too-many-pods", refused
         for number in range(24):
-            id_, pod = f"many-{number}", {"gpu": 2 * (number % 2)}
+            id_, pod = f"many-{number}", {"gpu": 0 if number < 2 else 2}
             body = {"id": id_, "pods": [pod] * 1000, "queue_anyway": True}
             machine.call_http(token, "POST", "/api/v1/what-if", body)
             answer = machine.call_http(token, "POST", "/api/v1/workloads", body)
