@@ -47,6 +47,10 @@ CONTAINER_CAPABILITIES = (
 """What root has in a container that is not privileged (containerd's default, without mknod and raw
 sockets).
 """
+LEVELS = 5
+"""Of cgroups of one pod, with a root of its own: a kubelet on this machine, as in tests/kube, ends
+what it finds below its own root and does not know.
+"""
 ENTER = 'for each in $0; do echo $$ > "$each/cgroup.procs"; done; exec "$@"'
 MOUNTS = """
 mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && mount -t tmpfs tmpfs "$1" && shift
@@ -111,7 +115,8 @@ class FakePod:
     def __init__(self, node_dir: Path, *, root: bool = False, version: int | None = None) -> None:
         version = version or usable_versions()[0]
         self.uid, self.root = str(uuid.uuid4()), root
-        container = f"kubepods/besteffort/pod{self.uid}/{secrets.token_hex(32)}"
+        parent = f"gpushare-{secrets.token_hex(4)}/kubepods/besteffort"
+        container = f"{parent}/pod{self.uid}/{secrets.token_hex(32)}"
         self.cgroups = [folder / container for folder in hierarchies(version)]
         self._socket_dir, self.home = node_dir / "run", node_dir / "home"
 
@@ -148,7 +153,8 @@ class FakePod:
         self._process.kill()
         self._process.wait()
         for folder in self.cgroups:
-            _remove(folder), _remove(folder.parent)
+            for part in [folder, *folder.parents][:LEVELS]:
+                _remove(part)
 
     @property
     def user(self) -> str:
