@@ -189,7 +189,8 @@ async def measure(
         options.pid_file.write_text(str(child.pid))
     used, begun = _cpu(service), time.perf_counter()
     times = await _timed(client, options.projects, options.requests, options.per_second)
-    share = (_cpu(service) - used) / (time.perf_counter() - begun)
+    used = _cpu(service) - used
+    share = used / (time.perf_counter() - begun)
     memory = service.memory_info().rss / 2**20
     _check((await client.workloads()).workloads, options)
     client.transport.close()
@@ -203,6 +204,7 @@ async def measure(
         "p99_ms": round(times[int(len(times) * 0.99) - 1], 2),
         "worst_ms": round(times[-1], 2),
         "cpu_percent": round(share * 100, 1),
+        "cpu_ms_per_grant": round(used / len(times) * 1000, 2),
         "memory_mib": round(memory),
         "fill_s": round(filled, 1),
         "restart_s": round(ready, 2),
@@ -262,7 +264,8 @@ def main() -> None:
         f"{options.kernels} kernels, {options.agents} agents, {row['waiting']} pending, "
         f"{options.per_second:g} requests/s: p50 {row['p50_ms']:.2f} ms, "
         f"p99 {row['p99_ms']:.2f} ms, worst {row['worst_ms']:.2f} ms; "
-        f"service {row['cpu_percent']} % of a core, {row['memory_mib']} MiB; "
+        f"service {row['cpu_percent']} % of a core, {row['cpu_ms_per_grant']} ms of processor time "
+        f"per grant, {row['memory_mib']} MiB; "
         f"kill -9 to ready {row['restart_s']} s\n"
     )
     if options.json:

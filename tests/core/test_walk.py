@@ -74,9 +74,10 @@ def history(seed: int) -> list[Decisions]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_limited_walk_decides_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "SOME", 1000)
     expected = history(seed)
-    monkeypatch.setattr(walk, "MANY", 0)
-    monkeypatch.setattr(walk, "RATIO", 0)
+    for limit in ("MANY", "RATIO", "SOME"):
+        monkeypatch.setattr(walk, limit, 0)
     limited = history(seed)
     for one, other in zip(limited, expected, strict=True):
         assert (one.binds, one.pipelines, one.evictions) == (

@@ -21,9 +21,11 @@ from ..queueing.reservation import excluding_reserved_nodes, reserved_turn
 __all__ = ["Attempts", "walk"]
 
 MANY: Final = 100
-"""With fewer classes in a pool, all of them are walked."""
+"""With fewer classes in a pool, actions that evict walk all of them."""
 RATIO: Final = 4
-"""With fewer classes per group of comparable ones too."""
+"""With fewer classes per group of comparable ones too: an eviction on trial may be costly."""
+SOME: Final = 20
+"""With fewer classes in a pool, allocate walks all of them."""
 
 
 class Attempts(NamedTuple):
@@ -78,7 +80,7 @@ def _walk_single(state: State, attempts: Attempts) -> None:
             ready.setdefault(eq_class.pools[0], []).append(eq_class)
     for name in sorted(ready):
         pool, here = state.pools[name], ready[name]
-        live = _live(state, pool, here, attempts) if len(here) >= MANY else None
+        live = _live(state, pool, here, attempts)
         if live is not None:
             if live:
                 _walk_pool(state, pool, _relevant(pool, here, live), _limited(attempts, live))
@@ -117,8 +119,10 @@ def _live(
     state: State, pool: PoolState, here: list[EquivalenceClass], attempts: Attempts
 ) -> Collection[EquivalenceClass] | None:
     """The classes that can succeed; None: it would not be cheaper to tell than to try all."""
+    if pool.reservation is not None or len(here) < (MANY if attempts.evicts else SOME):
+        return None
     groups, others = state.easiest.groups(pool.name), state.easiest.others(pool.name)
-    if pool.reservation is not None or RATIO * (len(groups) + len(others)) > len(here):
+    if attempts.evicts and RATIO * (len(groups) + len(others)) > len(here):
         return None
     if attempts.evicts:
         alone = [*others, *(eq_class for group in groups for eq_class in group.easiest())]
