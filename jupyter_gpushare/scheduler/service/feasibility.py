@@ -8,6 +8,7 @@ scheduler has never seen.
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import sha256
 from typing import Final
 
 from msgspec.structs import replace as changed
@@ -29,7 +30,8 @@ PERMANENT: Final = frozenset(
     {ReasonCode.NEVER_FITS, ReasonCode.OVER_LIMIT, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA}
 )
 BOUNDS: Final = {ReasonCode.OVER_LIMIT: "limit", ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA: "quota"}
-LARGEST_CACHE: Final = 10_000
+LARGEST_CACHE: Final = 2_000
+"""Remembered results."""
 
 
 class Impossible(Conflict):
@@ -128,9 +130,12 @@ def _text(reason: Reason) -> str:
 
 
 def _key(admitted: AdmittedRequest) -> object:
-    """The same for requests that differ in nothing that matters here."""
+    """The same for requests that differ in nothing that matters here. A digest, because labels and
+    node names may be long.
+    """
     workload = admitted.workload
     request = changed(
         admitted.request, id="", name="", kernel_id=None, user=None, command=None, replaces=None
     )
-    return m.encode(request), workload.project, workload.priority, workload.preemptible
+    digest = sha256(m.encode(request)).digest()
+    return digest, workload.project, workload.priority, workload.preemptible
