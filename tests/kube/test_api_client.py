@@ -165,8 +165,10 @@ LAST = watched(then="silence")
             {"a": "1", "b": "3"},
         ),
     ],
-    ids=["event", "bookmark", "410 event", "410", "429", "500", "garbage", "broken", "chunks"]
-    + ["silence"],
+    ids=[
+        *("event", "bookmark", "410 event", "410", "429", "500", "garbage", "broken", "chunks"),
+        "silence",
+    ],
 )
 def test_watches_over_http(tmp_path: Path, script: list[Answer], expected: dict[str, str]) -> None:
     async def run() -> None:

@@ -1,0 +1,240 @@
+"""The scheduler beside a real control plane with 200 nodes of 8 GPUs: when its state is right, how
+many requests it makes, and how much memory the engine takes.
+`python -m tests.benchmarks.bench_kubernetes [--nodes N] [--kernels N]`.
+
+Nodes have no kubelet; their pods are bound by the real scheduler and set to running by this program.
+Scheduler, engine and all agents share this process, so times include the agents' work. Targets: the
+right state 10 s after the start and 3 s after an expired version, a cordon after 2 s, at most four
+watches, at most two requests a minute, none per kernel, and 120 MiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.kube import names
+from jupyter_gpushare.kube.api_client import ClusterApi, Resource
+from jupyter_gpushare.kube.engine import EngineConfig, KubernetesEngine
+from jupyter_gpushare.kube.integration import ServerSide, account_of
+from jupyter_gpushare.kube.token_review import ServiceAccountTokens
+from tests.benchmarks.machine import print_speed
+from tests.kube.control_plane import ControlPlane, until
+from tests.kube.helm import Helm
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.running_server import RunningServer, open_server
+
+GPUS = 8
+NAMESPACE = "gpushare"
+POLICY = "projects: [{name: lab, pools: {default: {gpu: {quota: 100000}}}}]\n"
+STEADY_S = 90.0
+
+
+class CountingApi(ClusterApi):
+    """Counts watches, and can end them with an expired version."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        super().__init__(kubeconfig=str(kubeconfig))
+        self.open_watches = self.most_watches = 0
+        self.expire = asyncio.Event()
+
+    @asynccontextmanager
+    async def watch(
+        self, resource: Resource, version: str, timeout_s: int
+    ) -> AsyncGenerator[Any, None]:
+        async with super().watch(resource, version, timeout_s) as watch:
+            self.open_watches += 1
+            self.most_watches = max(self.most_watches, self.open_watches)
+            try:
+                yield Expiring(watch, self.expire)
+            finally:
+                self.open_watches -= 1
+
+
+class Expiring:
+    """A watch that says 410 when it is told to."""
+
+    def __init__(self, watch: Any, expire: asyncio.Event) -> None:
+        self.watch, self.expire = watch, expire
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        expired = asyncio.create_task(self.expire.wait())
+        lines = self.watch.lines()
+        try:
+            while True:
+                line = asyncio.create_task(anext(lines, b""))
+                await asyncio.wait({line, expired}, return_when=asyncio.FIRST_COMPLETED)
+                if expired.done():
+                    line.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await line
+                    yield b'{"type": "ERROR", "object": {"code": 410, "message": "expired"}}'
+                    return
+                if not line.result():
+                    return
+                yield line.result()
+        finally:
+            expired.cancel()
+
+
+def build(cluster: ControlPlane, folder: Path, nodes: int) -> None:
+    """Nodes, slots and agents, all running."""
+    cluster.api.namespace(NAMESPACE)
+    Helm(folder, cluster.kubeconfig).install({"gpus": {"maxPerNode": GPUS}}, NAMESPACE)
+    with ThreadPoolExecutor(4) as pool:
+        labels = {names.MANAGED_LABEL: "true"}
+        list(pool.map(lambda i: cluster.add_node(f"n{i:03}", gpus=GPUS, **labels), range(nodes)))
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+        def bound() -> list[Any]:
+            pods = cluster.api.items(path)
+            found = [pod for pod in pods if pod["spec"].get("nodeName")]
+            return found if len(found) >= nodes * (GPUS + 1) else []
+
+        pods = until(bound, "all pods are bound", 300)
+        list(pool.map(cluster.set_pod_status, pods))
+
+
+def tokens(cluster: ControlPlane, nodes: int) -> dict[str, str]:
+    """The token of each node's agent."""
+    selector = f"{names.COMPONENT_LABEL}={names.COMPONENT_AGENT}"
+    pods = cluster.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=selector)
+
+    def token(pod: Any) -> tuple[str, str]:
+        given = cluster.account_token(
+            NAMESPACE, names.AGENT_ACCOUNT, audience=names.AUDIENCE, pod=pod
+        )
+        return pod["spec"]["nodeName"], given
+
+    with ThreadPoolExecutor(4) as pool:
+        found = dict(pool.map(token, pods))
+    assert len(found) == nodes, len(found)
+    return found
+
+
+def mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+async def seconds_until(condition: Callable[[], bool]) -> float:
+    begun = time.perf_counter()
+    async with asyncio.timeout(120):
+        while not condition():
+            await asyncio.sleep(0.01)
+    return time.perf_counter() - begun
+
+
+async def measure(cluster: ControlPlane, folder: Path, nodes: int, kernels: int) -> None:
+    given = await asyncio.to_thread(tokens, cluster, nodes)
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(open_server(folder, policy=POLICY))
+        before = mib()
+        api = CountingApi(cluster.kubeconfig)
+        accepted = ServiceAccountTokens(api, account_of(NAMESPACE))
+        engine = KubernetesEngine(
+            api, EngineConfig(NAMESPACE), ServerSide(running.server), accepted
+        )
+        running.server.authenticator.external.insert(0, accepted)
+        running.server.background_services.append(engine)
+        engine.start()
+        described = running.server.service.unit_of_work.nodes.platform
+        begun = time.perf_counter()
+        await seconds_until(lambda: all((p := described(n)) and not p.conditions for n in given))
+        print(f"right state after the start        {time.perf_counter() - begun:8.2f} s")
+        print(f"memory of client and engine        {mib() - before:8.0f} MiB")
+        await connect(stack, running, given)
+        await grants(running, api, given, kernels)
+        await changes(running, cluster, api, engine)
+        requests = api.requests
+        print(f"(waiting {STEADY_S:.0f} s)")
+        await asyncio.sleep(STEADY_S)
+        per_minute = (api.requests - requests) * 60 / STEADY_S
+        print(f"requests per minute                {per_minute:8.2f}")
+        print(f"watches at once                    {api.most_watches:8}")
+
+
+async def connect(stack: AsyncExitStack, running: RunningServer, given: dict[str, str]) -> None:
+    begun = time.perf_counter()
+    for name, token in given.items():
+        agent = FakeAgent(name, GPUS)
+        await stack.enter_async_context(agent.linked(running.client(token)))
+    ready = running.server.service.unit_of_work.cluster.nodes
+    await seconds_until(lambda: sum(state.node.ready for state in ready.values()) == len(given))
+    print(f"{len(given)} agents connected and ready     {time.perf_counter() - begun:8.2f} s")
+
+
+async def grants(
+    running: RunningServer, api: CountingApi, given: dict[str, str], kernels: int
+) -> None:
+    client, took, requests = running.of("alice"), [], api.requests
+    records = running.server.service.unit_of_work.records
+    for i in range(kernels):
+        name = sorted(given)[i % len(given)]
+        begun = time.perf_counter()
+        body = m.WorkloadRequest(id=f"k{i}", pods=[m.PodRequest(name="k", gpu=0.5, nodes=[name])])
+        await client.submit(body)
+        async with asyncio.timeout(30):
+            while not records[f"k{i}"].leases:
+                await asyncio.sleep(0)
+        took.append((time.perf_counter() - begun) * 1000)
+    took.sort()
+    p99 = took[len(took) * 99 // 100]
+    print(f"grant of {kernels} kernels: median {statistics.median(took):.1f} ms, p99 {p99:.1f} ms")
+    print(f"requests to Kubernetes meanwhile   {api.requests - requests:8}")
+
+
+async def changes(
+    running: RunningServer, cluster: ControlPlane, api: CountingApi, engine: KubernetesEngine
+) -> None:
+    nodes = running.server.service.unit_of_work.cluster.nodes
+
+    async def cordon(name: str, value: bool | None) -> float:
+        body = {"spec": {"unschedulable": value}}
+        await asyncio.to_thread(cluster.api.merge, f"/api/v1/nodes/{name}", body)
+        return await seconds_until(lambda: nodes[name].node.ready == (value is None))
+
+    shown = [await cordon("n000", value) for value in (True, None) * 5]
+    print(f"cordon is seen (the longest of 10) {max(shown):8.2f} s")
+    lists = engine.nodes.lists, engine.pods.lists
+    api.expire.set()
+    begun = time.perf_counter()
+    await asyncio.sleep(0)
+    await seconds_until(lambda: engine.nodes.lists > lists[0] and engine.pods.lists > lists[1])
+    api.expire.clear()
+    print(f"right state after a 410            {time.perf_counter() - begun:8.2f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--kernels", type=int, default=1000)
+    options = parser.parse_args()
+    print_speed()
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = ControlPlane(Path(folder) / "cluster")
+        try:
+            cluster.start()
+            helm = Path(folder) / "helm"
+            helm.mkdir()
+            build(cluster, helm, options.nodes)
+            place = Path(folder) / "scheduler"
+            place.mkdir()
+            asyncio.run(measure(cluster, place, options.nodes, options.kernels))
+        finally:
+            cluster.stop()
+
+
+if __name__ == "__main__":
+    main()
