@@ -2,10 +2,10 @@
 many requests it makes, and how much memory the engine takes.
 `python -m tests.benchmarks.bench_kubernetes [--nodes N] [--kernels N]`.
 
-Nodes have no kubelet; their pods are bound by the real scheduler and set to running by this program.
-Scheduler, engine and all agents share this process, so times include the agents' work. Targets: the
-right state 10 s after the start and 3 s after an expired version, a cordon after 2 s, at most four
-watches, at most two requests a minute, none per kernel, and 120 MiB.
+Nodes have no kubelet; their pods are bound by kube-scheduler and set to running by this program.
+Scheduler, engine and all agents share this process, so times include the agents' work. Targets:
+the right state 10 s after the start and 3 s after an expired version, a cordon after 2 s, at most
+four watches, at most two requests a minute, none per kernel, and 120 MiB.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -39,6 +40,7 @@ GPUS = 8
 NAMESPACE = "gpushare"
 POLICY = "projects: [{name: lab, pools: {default: {gpu: {quota: 100000}}}}]\n"
 STEADY_S = 90.0
+VALUES = {"gpus": {"maxPerNode": GPUS, "injection": "none"}}
 
 
 class CountingApi(ClusterApi):
@@ -91,7 +93,7 @@ class Expiring:
 def build(cluster: ControlPlane, folder: Path, nodes: int) -> None:
     """Nodes, slots and agents, all running."""
     cluster.api.namespace(NAMESPACE)
-    Helm(folder, cluster.kubeconfig).install({"gpus": {"maxPerNode": GPUS}}, NAMESPACE)
+    Helm(folder, cluster.kubeconfig).install(VALUES, NAMESPACE)
     with ThreadPoolExecutor(4) as pool:
         labels = {names.MANAGED_LABEL: "true"}
         list(pool.map(lambda i: cluster.add_node(f"n{i:03}", gpus=GPUS, **labels), range(nodes)))
@@ -123,6 +125,11 @@ def tokens(cluster: ControlPlane, nodes: int) -> dict[str, str]:
     return found
 
 
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def mib() -> float:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -152,17 +159,17 @@ async def measure(cluster: ControlPlane, folder: Path, nodes: int, kernels: int)
         described = running.server.service.unit_of_work.nodes.platform
         begun = time.perf_counter()
         await seconds_until(lambda: all((p := described(n)) and not p.conditions for n in given))
-        print(f"right state after the start        {time.perf_counter() - begun:8.2f} s")
-        print(f"memory of client and engine        {mib() - before:8.0f} MiB")
+        say(f"right state after the start        {time.perf_counter() - begun:8.2f} s")
+        say(f"memory of client and engine        {mib() - before:8.0f} MiB")
         await connect(stack, running, given)
         await grants(running, api, given, kernels)
         await changes(running, cluster, api, engine)
         requests = api.requests
-        print(f"(waiting {STEADY_S:.0f} s)")
+        say(f"(waiting {STEADY_S:.0f} s)")
         await asyncio.sleep(STEADY_S)
         per_minute = (api.requests - requests) * 60 / STEADY_S
-        print(f"requests per minute                {per_minute:8.2f}")
-        print(f"watches at once                    {api.most_watches:8}")
+        say(f"requests per minute                {per_minute:8.2f}")
+        say(f"watches at once                    {api.most_watches:8}")
 
 
 async def connect(stack: AsyncExitStack, running: RunningServer, given: dict[str, str]) -> None:
@@ -172,7 +179,7 @@ async def connect(stack: AsyncExitStack, running: RunningServer, given: dict[str
         await stack.enter_async_context(agent.linked(running.client(token)))
     ready = running.server.service.unit_of_work.cluster.nodes
     await seconds_until(lambda: sum(state.node.ready for state in ready.values()) == len(given))
-    print(f"{len(given)} agents connected and ready     {time.perf_counter() - begun:8.2f} s")
+    say(f"{len(given)} agents connected and ready     {time.perf_counter() - begun:8.2f} s")
 
 
 async def grants(
@@ -191,8 +198,8 @@ async def grants(
         took.append((time.perf_counter() - begun) * 1000)
     took.sort()
     p99 = took[len(took) * 99 // 100]
-    print(f"grant of {kernels} kernels: median {statistics.median(took):.1f} ms, p99 {p99:.1f} ms")
-    print(f"requests to Kubernetes meanwhile   {api.requests - requests:8}")
+    say(f"grant of {kernels} kernels: median {statistics.median(took):.1f} ms, p99 {p99:.1f} ms")
+    say(f"requests to Kubernetes meanwhile   {api.requests - requests:8}")
 
 
 async def changes(
@@ -206,14 +213,14 @@ async def changes(
         return await seconds_until(lambda: nodes[name].node.ready == (value is None))
 
     shown = [await cordon("n000", value) for value in (True, None) * 5]
-    print(f"cordon is seen (the longest of 10) {max(shown):8.2f} s")
+    say(f"cordon is seen (the longest of 10) {max(shown):8.2f} s")
     lists = engine.nodes.lists, engine.pods.lists
     api.expire.set()
     begun = time.perf_counter()
     await asyncio.sleep(0)
     await seconds_until(lambda: engine.nodes.lists > lists[0] and engine.pods.lists > lists[1])
     api.expire.clear()
-    print(f"right state after a 410            {time.perf_counter() - begun:8.2f} s")
+    say(f"right state after a 410            {time.perf_counter() - begun:8.2f} s")
 
 
 def main() -> None:
