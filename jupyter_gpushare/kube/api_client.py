@@ -106,6 +106,8 @@ class ClusterApi:
             raise InvalidInput(
                 "the Kubernetes client is missing: pip install 'jupyter-gpushare[kubernetes]'"
             ) from None
+        # loaded on first use, which takes half a second: now, before the scheduler serves
+        _ = client.CoreV1Api, client.AuthenticationV1Api
         settings = client.Configuration()
         self.is_in_cluster = not self._kubeconfig and _is_in_cluster()
         try:

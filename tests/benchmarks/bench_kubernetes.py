@@ -149,6 +149,8 @@ async def measure(cluster: ControlPlane, folder: Path, nodes: int, kernels: int)
         running = await stack.enter_async_context(open_server(folder, policy=POLICY))
         before = mib()
         api = CountingApi(cluster.kubeconfig)
+        await api.open()  # as the command does before it serves: loads the client
+        say(f"memory of the client               {mib() - before:8.0f} MiB")
         accepted = ServiceAccountTokens(api, account_of(NAMESPACE))
         engine = KubernetesEngine(
             api, EngineConfig(NAMESPACE), ServerSide(running.server), accepted

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import kubernetes.aio  # noqa: F401 - takes seconds on a busy machine: before a server runs
+# takes seconds on a busy machine: before a server runs
+from kubernetes.aio.client import AuthenticationV1Api, CoreV1Api  # noqa: F401
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import AgentLink
