@@ -155,7 +155,8 @@ class ProxyProcess:
             return False
 
     def _receive(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError, ValueError), connection.makefile() as lines:
+        # RuntimeError: the event loop of `relaunch` is closed
+        with contextlib.suppress(OSError, ValueError, RuntimeError), connection.makefile() as lines:
             for line in lines:
                 message = json.loads(line)
                 if message.get("ask") == "relaunch":
