@@ -110,7 +110,9 @@ class SchedulerServer:
                 loaded,
                 self.events,
                 clock=clock,
-                pod_budget=PodBudget(limits.pods_per_user, limits.pods_per_workload),
+                pod_budget=PodBudget(
+                    limits.pods_per_user, limits.pods_per_workload, limits.pods_without_gpu
+                ),
                 output_per_user=limits.output_per_user,
             )
             undone.pop_all()

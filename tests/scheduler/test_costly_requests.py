@@ -302,3 +302,14 @@ def test_the_oldest_output_makes_room_for_new_output(tmp_path: Path):
     print_(begin("c5"), 0, 400)
     assert len(output("c5")) == 400
     scheduler.close()
+
+
+def test_pods_without_a_gpu_have_a_budget_of_their_own(tmp_path: Path):
+    service = limited(tmp_path, 0)
+    service.commands.pod_budget = PodBudget(without_gpu=3)
+    service.submit(ALICE, gang("a", 2, gpu=0))
+    service.submit(ALICE, gang("b", 9, gpu=1, queue_anyway=True))
+    with pytest.raises(Conflict, match="has 2, 2 more are requested, and at most 3 are allowed"):
+        service.submit(ALICE, gang("c", 2, gpu=0))
+    service.submit(ALICE, gang("d", 1, gpu=0))
+    service.unit_of_work.store.close()

@@ -147,9 +147,10 @@ def test_many_pods(machine: Machine):
         body = {"id": "most", "pods": [{"gpu": 2}] * 10_000, "queue_anyway": True}
         refused = machine.call_http(token, "POST", "/api/v1/workloads", body)
         assert refused.error()["code"] == "too-many-pods", refused
-        for number in range(24):
-            id_, pod = f"many-{number}", {"gpu": 0 if number < 2 else 2}
-            body = {"id": id_, "pods": [pod] * 1000, "queue_anyway": True}
+        for number in range(44):
+            id_, pod = f"many-{number}", {"gpu": 2 * (number % 2)}
+            pods = [pod] * (1000 if number % 2 else 100)
+            body = {"id": id_, "pods": pods, "queue_anyway": True}
             machine.call_http(token, "POST", "/api/v1/what-if", body)
             answer = machine.call_http(token, "POST", "/api/v1/workloads", body)
             codes.add(answer.status)

@@ -49,6 +49,8 @@ class RateLimits:
     pods_per_user: int = 20_000
     """Pods of one user that are pending or run without a GPU."""
     pods_per_workload: int = 1_000
+    pods_without_gpu: int = 500
+    """Pods of one user that ask for no GPU."""
     output_per_user: int = 256 << 20
     """Characters of stored output of one user's commands."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import Conflict, InvalidInput
 
 from ..state.admission import MAX_PODS
@@ -36,6 +37,10 @@ class PodBudget:
     per_user: int = 0
     """Pods that are pending, and running ones without a GPU."""
     per_workload: int = 0
+    without_gpu: int = 0
+    """Pods of one user that ask for no GPU: nothing else limits how many run, and agents handle
+    each of them.
+    """
 
     def check_workload(self, pods: int) -> None:
         """Raises TooManyPods."""
@@ -55,6 +60,25 @@ class PodBudget:
                 f" {pods} more are requested, and at most {self.per_user} are allowed",
                 field="pods",
             )
+
+    def check_without_gpu(
+        self, unit_of_work: UnitOfWork, user: str, request: m.WorkloadRequest
+    ) -> None:
+        """Whether the user may have so many more pods without a GPU. Raises TooManyPending."""
+        asked = _without_gpu(request)
+        if not self.without_gpu or not asked:
+            return
+        known = sum(_without_gpu(record.request) for record in unit_of_work.records_of(user))
+        if known + asked > self.without_gpu:
+            raise TooManyPending(
+                f"too many pods without a GPU: user {user!r} has {known}, {asked} more are"
+                f" requested, and at most {self.without_gpu} are allowed",
+                field="pods",
+            )
+
+
+def _without_gpu(request: m.WorkloadRequest) -> int:
+    return sum(1 for pod in request.pods if not pod.gpu and not pod.gpu_memory)
 
 
 def _counted(record: WorkloadRecord) -> int:

@@ -73,6 +73,7 @@ class WorkloadCommands:
         if ended_user is not None:
             raise Conflict(f"workload {request.id} has ended: use a new id", field="id")
         self.pod_budget.check_user(self.unit_of_work, user, len(request.pods))
+        self.pod_budget.check_without_gpu(self.unit_of_work, user, request)
         admitted = self._read(identity, request, user, groups)
         self._check_kernel(request, user)
         old, superseded = self._replaced(identity, request, user)
