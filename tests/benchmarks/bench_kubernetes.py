@@ -65,7 +65,7 @@ class CountingApi(ClusterApi):
 
 
 class Expiring:
-    """A watch that says 410 when it is told to."""
+    """A watch that ends with 410 when the event is set."""
 
     def __init__(self, watch: Any, expire: asyncio.Event) -> None:
         self.watch, self.expire = watch, expire
