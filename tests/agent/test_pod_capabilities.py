@@ -29,7 +29,16 @@ class ConfinedNode(PodNode):
     def __init__(self, capabilities: tuple[str, ...]) -> None:
         super().__init__()
         kept = "".join(f",+{name}" for name in capabilities)
-        self._prefix = ["setpriv", "--bounding-set", f"-all{kept}", "--inh-caps", "-all", "--"]
+        self._prefix = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "--bounding-set",
+            f"-all{kept}",
+            "--inh-caps",
+            "-all",
+            "--",
+        ]
 
     async def start_agent(self) -> None:
         argv = ["--users", "pods", "--simulate", "1", "--scheduler", "http://127.0.0.1:9"]
