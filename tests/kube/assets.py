@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -31,8 +32,17 @@ def missing(*, node: bool = False, helm: bool = False) -> str:
         return "requires Linux"
     if node and os.geteuid() != 0:
         return "requires root: a kubelet mounts volumes and creates cgroups"
+    if node and not _can_mount():
+        return "requires the permission to mount: this may be a container"
     names = (*CONTROL_PLANE, *(NODE if node else ()), *(("helm",) if helm else ()))
     absent = [name for name in names if program(name) is None]
     if node and not (CNI_PLUGINS / "bridge").exists():
         absent.append("CNI plugins")
     return f"requires {', '.join(absent)}: run `make kube-assets`" if absent else ""
+
+
+def _can_mount() -> bool:
+    if (unshare := shutil.which("unshare")) is None:
+        return False
+    tried = subprocess.run([unshare, "--mount", "true"], check=False, capture_output=True)
+    return tried.returncode == 0

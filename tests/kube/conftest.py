@@ -59,3 +59,4 @@ def lab(one_node_cluster: OneNodeCluster, helm: Helm) -> Iterator[Lab]:
         yield made.start()
     finally:
         sys.stdout.write(made.logs())  # shown when a test fails
+        made.stop()

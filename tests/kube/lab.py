@@ -47,6 +47,8 @@ class Lab:
             cluster.folder / name for name in ("run", "state", "simulated", "volume")
         )
         self.hub = Hub(cluster.folder / "hub", cluster, GROUPS, self.run_dir, self.simulated)
+        self._http = httpx.Client(timeout=20)
+        self._url = self._token = ""
         self.helm = Helm(cluster.folder, cluster.control_plane.kubeconfig)
 
     @property
@@ -131,6 +133,9 @@ class Lab:
             },
         }
 
+    def stop(self) -> None:
+        self._http.close()
+
     # ---- what there is
 
     def pods(self, component: str) -> list[Values]:
@@ -144,16 +149,17 @@ class Lab:
         return f"http://{address}:8470" if address and is_pod_ready(pod) else ""
 
     def scheduler(self, verb: str, path: str, body: object = None) -> Values:
-        """A call as the administrator. Raises httpx.HTTPError."""
-        secret = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/gpushare-admin")
-        token = base64.b64decode(secret["data"]["token"]).decode()
-        answer = httpx.request(
-            verb,
-            f"{self.scheduler_url()}/api/v1/{path}",
-            json=body,
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=20,
-        )
+        """A call as the administrator. Asks Kubernetes for the address only if it is not known.
+        Raises httpx.HTTPError.
+        """
+        if not self._url:
+            self._url = until(self.scheduler_url, "the scheduler's pod runs", 120)
+        if not self._token:
+            secret = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/gpushare-admin")
+            self._token = base64.b64decode(secret["data"]["token"]).decode()
+        headers = {"Authorization": f"Bearer {self._token}"}
+        url = f"{self._url}/api/v1/{path}"
+        answer = self._http.request(verb, url, json=body, headers=headers)
         answer.raise_for_status()
         return answer.json()
 
@@ -167,9 +173,11 @@ class Lab:
         return node["status"] == "Ready" and len(node["devices"]) == GPUS
 
     def user(self, name: str) -> Person:
-        """Their server, started if it does not run."""
-        if name in self.hub.people and self.hub.is_ready(name):
-            return self.hub.people[name]
+        """With a server, started again if its pod is gone."""
+        if (known := self.hub.people.get(name)) is not None:
+            if self.hub.pod(name) is not None:
+                return known
+            self.hub.stop(name)
         return self.hub.person(name)
 
     def granted(self) -> set[tuple[str, str]]:

@@ -139,6 +139,11 @@ class Hub:
         eventually(lambda: self.is_ready(name), f"{name}'s server is up", 120)
         return made
 
+    def stop(self, name: str) -> None:
+        self.rest.rest("DELETE", f"users/{name}/server")
+        what = f"{name}'s server is stopped"
+        eventually(lambda: not self.rest.rest("GET", f"users/{name}")["servers"], what, 60)
+
     def is_ready(self, name: str) -> bool:
         return bool(self.rest.rest("GET", f"users/{name}")["server"])
 
