@@ -128,19 +128,24 @@ def test_random_kills(lab: Lab):
     seed = random.randrange(1 << 32)
     auditor, killer = Auditor(lab), Killer(lab, seed)
     auditor.start()
-    for _ in range(KILLS):
-        killer.kill_one()
-        auditor.over.wait(killer.random.uniform(0, 2))
-    what = f"seed {seed}, kills {dict(killer.kills)}"
-    until(lab.is_ready, f"everything is back; {what}", 180)
+    try:
+        for _ in range(KILLS):
+            killer.kill_one()
+            auditor.over.wait(killer.random.uniform(0, 2))
+        what = f"seed {seed}, kills {dict(killer.kills)}"
+        gone = {n.kernel_id for name in killer.lost for n in notebooks[name]}
+        until(
+            lambda: lab.is_ready() and not gone & held(lab),
+            f"everything is back, and the leases of killed servers have ended; {what}",
+            180,
+        )
+    finally:
+        auditor.over.set()
+        auditor.join(30)
     kept = [n for name, mine in notebooks.items() if name not in killer.lost for n in mine]
     for notebook in kept:
         eventually(lambda: notebook.view["state"] == "attached", what, 120)  # noqa: B023
         assert notebook.pid == pids[notebook.kernel_id], f"a kernel died: {what}"
-    gone = {n.kernel_id for name in killer.lost for n in notebooks[name]}
-    until(lambda: not gone & held(lab), f"leases end with their pods; {what}", 10)
-    auditor.over.set()
-    auditor.join(30)
     assert auditor.overbooked == [], what
     assert auditor.looks > KILLS, what
     for notebook in (n for mine in notebooks.values() for n in mine):
