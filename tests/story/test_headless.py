@@ -4,9 +4,12 @@ kernelspec, wait for it, and release it.
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from tests.story.front_end import eventually
+from tests.story.front_end import PROXY, eventually
+from tests.story.jupyter_process import command_line, processes_of
 from tests.story.tools import STATE, notebook_file, tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -59,6 +62,28 @@ def test_a_script_gets_the_share_of_its_kernelspec(server):
         assert "on a GPU" in run.text
         assert "attached" in run.text
     server.nothing_is_left()
+
+
+def test_a_bash_kernel_of_a_killed_tool_ends_with_its_proxy(server):
+    request = {"provisioner_name": "gpushare-provisioner", "config": {"gpu": 0.5}}
+    argv = [sys.executable, "-m", "bash_kernel", "-f", "{connection_file}"]
+    metadata = {"kernel_provisioner": request}
+    spec = {"argv": argv, "display_name": "bash", "language": "bash", "metadata": metadata}
+    server.kernelspec("bash", spec)
+    marker = server.folder / "marker"
+    path = notebook_file(server.folder, "bash.ipynb", "bash", f"touch {marker}", "sleep 600")
+    with tool(server, *execute(path)) as nbconvert:
+        eventually(marker.exists, "its first cell has run", 60)
+        assert server.allocated() == 0.5
+        nbconvert.process.kill()
+        eventually(lambda: server.allocated() == 0, "the share is free", 10)
+    server.nothing_is_left()
+    eventually(lambda: not _kernel_lines(server), "no kernel or proxy is left")
+
+
+def _kernel_lines(server) -> list[str]:
+    lines = [command_line(process) for process in processes_of(server.folder)]
+    return [line for line in lines if "bash_kernel" in line or PROXY in line]
 
 
 def test_a_wrong_request_ends_the_tool_with_its_reason(server):
