@@ -28,8 +28,6 @@ WATCH_S: Final = (240, 285)
 """Seconds of a watch, chosen at random: three watches make less than one request a minute."""
 SHORT_S: Final = 1.0
 """A watch that ends sooner has failed; otherwise it is resumed at once."""
-FORBIDDEN_S: Final = 30.0
-"""Pause after a refused permission."""
 LONGEST_PAUSE_S: Final = 60.0
 AGAIN_S: Final = 10.0
 """An expired version that follows another one within this time waits like other failures."""
@@ -110,8 +108,6 @@ class Reflector(Generic[T]):
         self._set_problem(error)
         if error.status == 401:
             await self.api.reload()
-        if error.status == 403:
-            return FORBIDDEN_S
         if error.retry_after_s is not None:
             return min(error.retry_after_s, LONGEST_PAUSE_S)
         return self._backoff.next_s()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
 import statistics
 import sys
@@ -78,9 +77,6 @@ class Expiring:
                 line = asyncio.create_task(anext(lines, b""))
                 await asyncio.wait({line, expired}, return_when=asyncio.FIRST_COMPLETED)
                 if expired.done():
-                    line.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await line
                     yield b'{"type": "ERROR", "object": {"code": 410, "message": "expired"}}'
                     return
                 if not line.result():
@@ -88,6 +84,8 @@ class Expiring:
                 yield line.result()
         finally:
             expired.cancel()
+            line.cancel()
+            await asyncio.gather(line, return_exceptions=True)
 
 
 def build(cluster: ControlPlane, folder: Path, nodes: int) -> None:

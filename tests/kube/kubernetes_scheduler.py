@@ -63,7 +63,8 @@ class Kubernetes:
         async with open_server(folder) as running:
             api = ClusterApi(kubeconfig=str(kubeconfig or cluster.kubeconfig))
             tokens = ServiceAccountTokens(api, account_of(config.namespace))
-            engine = KubernetesEngine(api, config, ServerSide(running.server), tokens)
+            side = ServerSide(running.server)
+            engine = KubernetesEngine(api, config, side, tokens, pause_s=0.2)
             running.server.authenticator.external.insert(0, tokens)
             running.server.background_services.append(engine)
             engine.start()

@@ -160,8 +160,8 @@ def test_tokens_of_agents(cluster: ControlPlane, agents: dict[str, str], tmp_pat
             pod = cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods/agent-engine0")
             other_audience = _token(cluster, pod, "")
             assert "token is needed" in await kubernetes.refusal("engine0", other_audience)
-            other_pod = add_pod(cluster, NAMESPACE, "other_pod", "engine0", "", "other")
-            why = await kubernetes.refusal("engine0", _token(cluster, other_pod))
+            other = add_pod(cluster, NAMESPACE, "other", "engine0", "", "other")
+            why = await kubernetes.refusal("engine0", _token(cluster, other))
             assert why == (
                 f"system:serviceaccount:{NAMESPACE}:other is not the service account of the agents"
             )
@@ -171,7 +171,7 @@ def test_tokens_of_agents(cluster: ControlPlane, agents: dict[str, str], tmp_pat
             own = kubernetes.running.token("engine1", "agent")
             async with kubernetes.agent("engine1", own):
                 pass
-            cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/other_pod")
+            cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/other")
 
     asyncio.run(run())
 
