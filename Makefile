@@ -128,6 +128,7 @@ check: venv $(STAMPS)/cc ## the quick checks, in parallel: no servers, no browse
 
 PYTEST := $(PY) -m pytest -q --ignore tests/benchmarks
 PARALLEL := $(PYTEST) -m "not gpu and not kube"
+KUBE := $(PYTEST) -m kube tests/kube
 
 test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql $(STAMPS)/shells $(STAMPS)/kernels ## everything, browser and story tests included; all steps run even if one fails
 	@failed=; for step in lint typecheck floors schema-check ts; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
@@ -137,7 +138,7 @@ test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql $(STAMPS)/shells
 
 test-kube: venv ## the tests on a real Kubernetes cluster; they are skipped where it cannot run
 	@$(MAKE) --no-print-directory kube-assets || echo "the programs of a cluster are missing: the tests that need them are skipped"
-	$(PYTEST) -m kube tests/kube
+	$(KUBE) || { echo "again: what failed"; $(KUBE) --last-failed --last-failed-no-failures none; }
 
 hub5: venv ## the JupyterHub story test with JupyterHub 5; `make test` runs it with the newest version
 	$(PYTHON) -m venv $(VENV)/hub5

@@ -20,6 +20,7 @@ __all__ = ["CheckResult", "Verdict", "check_cluster"]
 Verdict = Literal["ok", "missing", "unknown", "note"]
 OLDEST: Final = (1, 32)
 """The oldest version whose tokens always name their node."""
+VERSION: Final = re.compile(r"\Av?(\d+)\.(\d+)")
 INJECTION: Final = "gpus.injection in the values: runtimeClass, nri, volumeMounts or none"
 PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 
@@ -57,7 +58,7 @@ def check_cluster(facts: ClusterFacts) -> list[CheckResult]:
 
 def _version(facts: ClusterFacts) -> Results:
     text = str(facts.version.get("gitVersion") if isinstance(facts.version, dict) else "")
-    found = re.match(r"v?(\d+)\.(\d+)", text)
+    found = VERSION.search(text)
     if found is None:
         yield CheckResult("version", "unknown", f"the version {text!r} cannot be read")
     elif (int(found[1]), int(found[2])) < OLDEST:

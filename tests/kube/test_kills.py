@@ -11,7 +11,7 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -121,10 +121,22 @@ def request(person: Person, notebook: Notebook) -> bool:
     return True
 
 
-def test_random_kills(lab: Lab):
-    people = [lab.user("alice"), lab.user("bob")]
-    notebooks = {person.name: open_notebooks(person) for person in people}
-    pids = {n.kernel_id: n.pid for person in people for n in notebooks[person.name]}
+@pytest.fixture
+def opened(lab: Lab) -> Iterator[dict[str, list[Notebook]]]:
+    """The notebooks of alice and bob."""
+    notebooks: dict[str, list[Notebook]] = {}
+    try:
+        for person in (lab.user("alice"), lab.user("bob")):
+            notebooks[person.name] = open_notebooks(person)
+        yield notebooks
+    finally:
+        for notebook in (n for mine in notebooks.values() for n in mine):
+            notebook.ws.close()
+        gc.collect()  # warnings about the killed connections belong to this test
+
+
+def test_random_kills(lab: Lab, opened: dict[str, list[Notebook]]):
+    pids = {n.kernel_id: n.pid for mine in opened.values() for n in mine}
     seed = random.randrange(1 << 32)
     auditor, killer = Auditor(lab), Killer(lab, seed)
     auditor.start()
@@ -133,7 +145,7 @@ def test_random_kills(lab: Lab):
             killer.kill_one()
             auditor.over.wait(killer.random.uniform(0, 2))
         what = f"seed {seed}, kills {dict(killer.kills)}"
-        gone = {n.kernel_id for name in killer.lost for n in notebooks[name]}
+        gone = {n.kernel_id for name in killer.lost for n in opened[name]}
         until(
             lambda: lab.is_ready() and not gone & held(lab),
             f"everything is back, and the leases of killed servers have ended; {what}",
@@ -142,15 +154,12 @@ def test_random_kills(lab: Lab):
     finally:
         auditor.over.set()
         auditor.join(30)
-    kept = [n for name, mine in notebooks.items() if name not in killer.lost for n in mine]
+    kept = [n for name, mine in opened.items() if name not in killer.lost for n in mine]
     for notebook in kept:
         eventually(lambda: notebook.view["state"] == "attached", what, 120)  # noqa: B023
         assert notebook.pid == pids[notebook.kernel_id], f"a kernel died: {what}"
     assert auditor.overbooked == [], what
     assert auditor.looks > KILLS, what
-    for notebook in (n for mine in notebooks.values() for n in mine):
-        notebook.ws.close()
-    gc.collect()  # warnings about the killed connections belong to this test
 
 
 def held(lab: Lab) -> set[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytestmark = pytest.mark.slow
-ALLOCATE = "from jupyter_gpushare import simgpu\nprint('{name}', simgpu.alloc('1GiB').nbytes)"
+ALLOCATE = "from jupyter_gpushare import simgpu\nprint(f'{name} {{simgpu.alloc(1 << 30).nbytes}}')"
 
 
 @pytest.fixture
