@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 from collections import defaultdict
 from pathlib import Path
@@ -27,6 +28,9 @@ def test_no_two_classes_share_a_name() -> None:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef):
                 defined[node.name].append(str(path.relative_to(ROOT)))
+    for path in (ROOT / "labextension" / "src").rglob("*.ts*"):
+        for name in re.findall(r"^(?:export )?class (\w+)", path.read_text(), re.MULTILINE):
+            defined[name].append(str(path.relative_to(ROOT)))
     assert {name: paths for name, paths in defined.items() if len(paths) > 1} == {}
 
 

@@ -7,7 +7,7 @@ import * as React from 'react';
 
 import { gpuIcon } from '../icon';
 import { IGpuShare } from '../tokens';
-import { Cluster } from './cluster';
+import { ClusterTables } from './clusterTables';
 import { Dashboard } from './dashboard';
 import { TableName } from './state';
 import { Chosen, NEEDS, View, VIEWS } from './views';
@@ -33,7 +33,7 @@ export class DashboardContent extends ReactWidget {
   constructor(private readonly context: IDashboardContext) {
     super();
     this.addClass('jp-GpuShareDashboard');
-    this.cluster = new Cluster(context.gpushare);
+    this.cluster = new ClusterTables(context.gpushare);
     this.cluster.changed.connect(this.redraw, this);
     context.gpushare.changed.connect(this.redraw, this);
     context.themes?.themeChanged.connect(this.redraw, this);
@@ -123,7 +123,7 @@ export class DashboardContent extends ReactWidget {
     }
   }
 
-  private readonly cluster: Cluster;
+  private readonly cluster: ClusterTables;
   private settings: ISettings = { view: 'map', minutes: 60, chosen: {} };
   /** Choices made before the saved state was loaded override it. */
   private changedSettings: Partial<ISettings> = {};

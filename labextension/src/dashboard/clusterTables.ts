@@ -12,7 +12,7 @@ const MAX_INTERVAL_MS = 60_000;
 /** Kernel events come in bursts; the tables are refreshed at most this often. */
 const FOLLOW_MS = 250;
 
-export class Cluster {
+export class ClusterTables {
   constructor(
     private readonly gpushare: IGpuShare,
     private readonly client: TablesApi = new TablesApi()
