@@ -6,35 +6,16 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
-from node_agent.devices.nvidia.mps import mps_is_running
+from node_agent.devices.nvidia.mps import PROCESS_NAME, mps_is_running
+from tests.agent.test_nvidia import devices, suspend_is
 from tests.agent.test_selftest import has, self_test
 from tests.fake_driver.fake_gpu_machine import FakeGpuMachine
 
 pytestmark = pytest.mark.slow
-
-
-def test_an_mps_server_is_detected(tmp_path):
-    assert not mps_is_running()
-    server = tmp_path / "nvidia-cuda-mps-server"
-    shutil.copy(Path("/bin/sleep").resolve(), server)
-    running = subprocess.Popen([str(server), "100"])
-    try:
-        deadline = time.monotonic() + 20
-        while not mps_is_running():  # it gets its name shortly after its start
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        with FakeGpuMachine(gpus=1) as machine:
-            found = self_test(machine)
-            assert "suspend" not in has(found)
-            assert "MPS" in found["suspend"][1]
-    finally:
-        running.kill()
-        running.wait()
 
 
 def mps(proc: Path, pid: int, *, uid: int, opened: tuple[int, ...] = ()) -> None:
@@ -45,6 +26,22 @@ def mps(proc: Path, pid: int, *, uid: int, opened: tuple[int, ...] = ()) -> None
     (folder / "status").write_text(f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
     for n, minor in enumerate(opened):
         (folder / "fd" / str(n)).symlink_to(f"/dev/nvidia{minor}")
+
+
+def test_while_an_mps_server_runs_nothing_is_suspended(tmp_path, monkeypatch):
+    """Other tests run beside this one: its server is in a /proc that nobody else reads."""
+    proc = tmp_path / "proc"
+    mps(proc, 4711, uid=os.geteuid())
+    monkeypatch.setattr(
+        "node_agent.devices.nvidia.selftest.mps_is_running",
+        lambda minors: mps_is_running(minors, proc),
+    )
+    monkeypatch.setattr("node_agent.devices.nvidia.capability_probe.RETRY_S", 0.1)
+    with devices(tmp_path, gpus=1) as (_, found):
+        found.start(lambda: None)
+        suspend_is(found, "an MPS server runs on this machine")
+        shutil.rmtree(proc / "4711")
+        suspend_is(found, "")
 
 
 MPS = {
@@ -74,6 +71,7 @@ def test_a_program_of_another_user_named_like_an_mps_server_has_no_effect(tmp_pa
     try:
         with FakeGpuMachine(gpus=1) as machine:
             assert "suspend" in has(self_test(machine))
+        assert Path(f"/proc/{other.pid}/comm").read_text().strip() == PROCESS_NAME
     finally:
         other.kill()
         other.wait()

@@ -77,7 +77,7 @@ await inLab(url, async lab => {
   await page.waitForFunction(() => document.activeElement?.closest('form') !== null);
   assert.equal(await popover.getByRole('button', { name: 'Request more…' }).count(), 0);
   await popover.getByRole('button', { name: /^1 GPU/ }).click();
-  await popover.getByText(/1 other/).waitFor();
+  await popover.getByText(/after a notice of \d+ s to again\.ipynb/).waitFor();
   if (shots) await lab.shot('ask-for-more', shots);
   await popover.getByRole('button', { name: 'Request', exact: true }).click();
   await lab

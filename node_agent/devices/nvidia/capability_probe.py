@@ -16,7 +16,7 @@ from .memory_limits import MemoryLimits
 from .nvml import Nvml, NvmlFailed
 from .nvml_types import MIB
 from .sampler import GpuSampler
-from .selftest import MIG_PROBLEM, SelfTest, awaits_free_memory, run_self_test
+from .selftest import MIG_PROBLEM, SelfTest, has_mps, is_postponed, run_self_test
 from .selftest_cache import SelfTestCache
 
 __all__ = ["CapabilityProbe"]
@@ -26,7 +26,7 @@ log = logging.getLogger("gpushare.agent")
 UNTESTED: Final = "it is being tested"
 FAILED: Final = "its test failed; see the agent's log"
 RETRY_S: Final = 5.0
-"""Between two attempts while no GPU has free memory for the test."""
+"""Between two attempts while no GPU has free memory for the test, or an MPS server runs."""
 
 
 class CapabilityProbe:
@@ -68,15 +68,16 @@ class CapabilityProbe:
         return Capabilities([tier for tier in TIERS if self.has(tier)], problems)
 
     def start(self) -> None:
-        """Test in a thread, and again while no GPU has free memory."""
+        """Test in a thread, and again while the test is postponed."""
         threading.Thread(target=self._run_repeatedly, name="gpushare-probe", daemon=True).start()
 
     def _run_repeatedly(self) -> None:
         # An agent that restarts while memory is being moved can continue at once.
         self._update(dict.fromkeys(self._cache.read(), ""))
         self._run_safely()
-        while awaits_free_memory(self._problems.values()) and not self._closed.wait(RETRY_S):
-            self._run_safely()
+        while is_postponed(self._problems.values()) and not self._closed.wait(RETRY_S):
+            if not has_mps(self._nvml.gpus):
+                self._run_safely()
 
     def _run_safely(self) -> None:
         try:

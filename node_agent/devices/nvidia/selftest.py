@@ -6,7 +6,7 @@ intact and on which GPU it runs. It is not a child of the checkpoint worker, jus
 not: Yama or a sandbox would restrict both alike. Everything has a deadline: the test process is
 killed, and a call that hangs costs the checkpoint worker (`checkpoint_client`), never the agent.
 The test takes no memory from users: without free memory, or while kernels use the GPUs, results
-proven earlier count, and otherwise the test is postponed.
+proven earlier count, and otherwise the test is postponed, as it is beside an MPS server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = [
     "REMEDIES",
     "SelfTest",
     "SelfTestGpu",
-    "awaits_free_memory",
+    "has_mps",
+    "is_postponed",
     "reason_and_remedy",
     "run_self_test",
 ]
@@ -38,6 +39,10 @@ NEEDED_MIB: Final = 1024
 """For a test process: a CUDA context takes 300 to 600 MiB."""
 NO_FREE_MEMORY: Final = (
     "no GPU has 1 GiB of free memory for a test process; it is tested as soon as one has"
+)
+MPS_PROBLEM: Final = (
+    "an MPS server runs on this machine, and processes under MPS cannot be checkpointed; stop it "
+    "(`echo quit | nvidia-cuda-mps-control`), and it is tested again"
 )
 OUT_OF_MEMORY: Final = "CUDA_ERROR_OUT_OF_MEMORY"
 MIG_PROBLEM: Final = (
@@ -138,9 +143,14 @@ def reason_and_remedy(tier: str, problem: str) -> tuple[str, str]:
     return reason, remedy
 
 
-def awaits_free_memory(problems: Iterable[str]) -> bool:
-    """Whether a test was postponed for lack of free GPU memory."""
-    return any(problem.endswith(NO_FREE_MEMORY) for problem in problems)
+def is_postponed(problems: Iterable[str]) -> bool:
+    """Whether a test waits for free GPU memory, or for the end of an MPS server."""
+    return any(problem.endswith((NO_FREE_MEMORY, MPS_PROBLEM)) for problem in problems)
+
+
+def has_mps(gpus: Iterable[SelfTestGpu]) -> bool:
+    """Whether an MPS server runs that kernels on these GPUs could use."""
+    return mps_is_running({gpu.minor for gpu in gpus if gpu.minor >= 0})
 
 
 # ---- observe -------------------------------------------------------------------------------------
@@ -201,11 +211,8 @@ def _suspend(test: SelfTest) -> str:
     problem = test.checkpoints.problem()
     if problem:
         return problem
-    if mps_is_running({gpu.minor for gpu in test.gpus if gpu.minor >= 0}):
-        return (
-            "an MPS server runs on this machine, and processes under MPS cannot be checkpointed; "
-            "stop it (`echo quit | nvidia-cuda-mps-control`)"
-        )
+    if has_mps(test.gpus):
+        return MPS_PROBLEM
     gpu = _by_free_memory(test, whole)[0]
     return _try(test, "suspend", gpu, gpu, ())
 
