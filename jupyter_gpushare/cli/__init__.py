@@ -63,6 +63,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Show quota, fair share and allocation of the queues.",
     ),
     "nodes": ("jupyter_gpushare.cli.query:nodes", "Show the nodes and their GPUs."),
+    "top": (
+        "jupyter_gpushare.cli.top:top",
+        "Show nodes, GPUs and workloads, live in the terminal.",
+    ),
     "pools": ("jupyter_gpushare.cli.query:pools", "Show the node pools."),
     "waiting": ("jupyter_gpushare.cli.query:waiting", "Show the queue of pending workloads."),
     "whoami": ("jupyter_gpushare.cli.query:whoami", "Show your identity and permissions."),

@@ -50,6 +50,10 @@ class DeviceReport(Body, frozen=True, kw_only=True):
     foreign_processes: int = 0
     utilization: float | None = None
     """Share of the last second in which something ran on the GPU, 0..1; null: not known."""
+    temperature_c: int | None = None
+    """Temperature of the GPU in °C; null: not measured."""
+    power_w: int | None = None
+    """Power draw of the whole GPU in watts; null: not measured."""
     mig: bool = False
     """A MIG instance: a device of its own."""
 

@@ -82,6 +82,10 @@ class DeviceRow(Body, frozen=True, kw_only=True):
     foreign_processes: int = 0
     utilization: float | None = None
     """Share of the last second in which something ran on the GPU, 0..1; null: not known."""
+    temperature_c: int | None = None
+    """Temperature of the GPU in °C; null: not measured."""
+    power_w: int | None = None
+    """Power draw of the whole GPU in watts; null: not measured."""
     mig: bool = False
     """A MIG instance: a device of its own."""
 
@@ -103,6 +107,37 @@ class NodeMeasurements(Body, frozen=True, kw_only=True):
     driver: Annotated[
         str, column("Driver", "Version of its NVIDIA driver; empty without one.", cli=False)
     ] = ""
+    host_cpu: Annotated[
+        float | None,
+        column("CPU", "Share of its CPU time in use, 0..1.", cli=False, dashboard=False),
+    ] = None
+    host_memory_mib: Annotated[
+        int | None, column("Host memory (MiB)", cli=False, dashboard=False)
+    ] = None
+    host_used_mib: Annotated[
+        int | None,
+        column(
+            "Host memory used (MiB)",
+            "Without what Linux can free at once.",
+            cli=False,
+            dashboard=False,
+        ),
+    ] = None
+    saved_mib: Annotated[
+        int,
+        column("Saved (MiB)", "GPU memory saved in host memory now.", cli=False, dashboard=False),
+    ] = 0
+    saved_left_mib: Annotated[
+        int | None,
+        column(
+            "Saved: left (MiB)",
+            "How much more can be saved: what is left of the budget for saved GPU memory and of "
+            "the machine's memory.",
+            null="no limit",
+            cli=False,
+            dashboard=False,
+        ),
+    ] = None
 
 
 class NodeRow(NodeMeasurements, frozen=True, kw_only=True):

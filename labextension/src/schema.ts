@@ -78,6 +78,8 @@ export interface DeviceRow {
   foreign_mib: number;
   foreign_processes: number;
   utilization: number | null;
+  temperature_c: number | null;
+  power_w: number | null;
   mig: boolean;
 }
 
@@ -296,6 +298,11 @@ export interface NodeRow {
   tiers: string[];
   tier_problems: { [key: string]: string };
   driver: string;
+  host_cpu: number | null;
+  host_memory_mib: number | null;
+  host_used_mib: number | null;
+  saved_mib: number;
+  saved_left_mib: number | null;
   name: string;
   pool: string;
   status: string;
@@ -623,6 +630,41 @@ export const nodeTable = (trans: TranslationBundle): readonly TableColumn[] => [
     kind: 'text',
     none: '',
     hidden: false
+  },
+  {
+    id: 'host_cpu',
+    label: trans.__('CPU'),
+    kind: 'number',
+    none: '',
+    hidden: true
+  },
+  {
+    id: 'host_memory_mib',
+    label: trans.__('Host memory (MiB)'),
+    kind: 'number',
+    none: '',
+    hidden: true
+  },
+  {
+    id: 'host_used_mib',
+    label: trans.__('Host memory used (MiB)'),
+    kind: 'number',
+    none: '',
+    hidden: true
+  },
+  {
+    id: 'saved_mib',
+    label: trans.__('Saved (MiB)'),
+    kind: 'number',
+    none: '',
+    hidden: true
+  },
+  {
+    id: 'saved_left_mib',
+    label: trans.__('Saved: left (MiB)'),
+    kind: 'number',
+    none: trans.__('no limit'),
+    hidden: true
   }
 ];
 

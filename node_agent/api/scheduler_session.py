@@ -36,6 +36,8 @@ from jupyter_gpushare.version import __version__
 from ..reconcile.leases import LeaseAssignments
 from ..state.kernel_view import lease_report
 from ..state.node import NodeRuntime, log
+from ..system.host_memory import room_for_images
+from ..system.host_usage import HostUsage, HostUsageReader
 
 __all__ = ["LinkFactory", "SchedulerLink", "SchedulerSession"]
 
@@ -73,6 +75,7 @@ class SchedulerSession:
         self.on_usage: Callable[[UsageAcknowledged], None] = lambda _body: None
         self._sent_report: NodeReport | None = None
         self._sent_at = 0
+        self._host = HostUsageReader(node.clock)
 
     def send(self, body: FromAgent) -> bool:
         """Queue a message; False while the link is down (the next hello has the state) or far
@@ -165,7 +168,7 @@ class SchedulerSession:
 
     def node_report(self) -> NodeReport:
         """The node at this moment."""
-        node = self._node
+        node, host = self._node, self._host.read()
         tiers, problems = node.devices.capabilities()
         return NodeReport(
             name=node.config.node,
@@ -178,6 +181,22 @@ class SchedulerSession:
             labels=dict(node.config.labels),
             cpu_milli=node.config.cpu_milli,
             memory_mib=node.config.memory_mib,
+            host_cpu=host.cpu,
+            host_memory_mib=None if host.memory is None else host.memory.total,
+            host_used_mib=host.used_mib,
+            saved_mib=sum(one.memory.saved_mib for one in node.kernels.values()),
+            saved_left_mib=self._left_for_images(host),
+        )
+
+    def _left_for_images(self, host: HostUsage) -> int | None:
+        node = self._node
+        memories = [kernel.memory for kernel in node.kernels.values()]
+        return room_for_images(
+            sum(memory.saved_mib for memory in memories),
+            sum(memory.reserved_mib for memory in memories),
+            node.config.host_memory_mib,
+            host.memory if node.devices.traits.images_use_host_memory else None,
+            node.config.host_reserve_mib,
         )
 
     def _devices(self) -> list[DeviceReport]:
@@ -190,14 +209,17 @@ class SchedulerSession:
         for kernel in node.kernels.values():
             for gpu in kernel.assignment.current_gpus:
                 busy[gpu] = min(1.0, busy.get(gpu, 0.0) + (kernel.memory.utilization or 0.0))
-        return [
-            structs.replace(
-                device,
-                used_mib=node.used.get(device.index, 0),
-                utilization=round(busy.get(device.index, 0.0), 2),
-            )
-            for device in found
-        ]
+        return [self._with_usage(device, busy.get(device.index, 0.0)) for device in found]
+
+    def _with_usage(self, device: DeviceReport, busy: float) -> DeviceReport:
+        temperature, power = self._node.devices.sensors(device.index, busy)
+        return structs.replace(
+            device,
+            used_mib=self._node.used.get(device.index, 0),
+            utilization=round(busy, 2),
+            temperature_c=temperature,
+            power_w=power,
+        )
 
     def _with_draining(self, device: DeviceReport) -> DeviceReport:
         """A GPU whose memory is not freed takes no new work."""

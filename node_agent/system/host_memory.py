@@ -20,7 +20,7 @@ from jupyter_gpushare.core.model.units import memory_text
 
 from .cgroup_paths import cgroup_directory, cgroup_path
 
-__all__ = ["CgroupMemory", "HostReading", "read_host", "refusal", "reserve_of"]
+__all__ = ["CgroupMemory", "HostReading", "read_host", "refusal", "reserve_of", "room_for_images"]
 
 MIB: Final = 1 << 20
 RESERVE_FRACTION: Final = 20
@@ -99,6 +99,22 @@ def refusal(
             room = memory_text(max(0, group.room() - in_flight))
             return f"its container has not enough memory to save it ({room} left in {group.path})"
     return ""
+
+
+def room_for_images(
+    saved: int,
+    in_flight: int,
+    budget: int | None,
+    host: HostReading | None,
+    reserve: int | None = None,
+) -> int | None:
+    """MiB that can still be saved on this node; None: no limit is known. The same arguments as
+    `refusal`: that may refuse less, because of the container of a kernel.
+    """
+    rooms = [] if budget is None else [budget - saved - in_flight]
+    if host is not None:
+        rooms.append(host.available - reserve_of(host.total, reserve) - in_flight)
+    return max(0, min(rooms)) if rooms else None
 
 
 def read_host(

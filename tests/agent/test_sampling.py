@@ -138,6 +138,21 @@ def test_busy_time_of_a_kernel_is_added_up(monkeypatch):
         assert (sample.busy_ms, sample.utilization) == ({"a": 1000}, {0: 0.5})
 
 
+def test_sensors_are_read_where_there_are_some(monkeypatch):
+    with watched(gpus=2) as (machine, sampler):
+        machine.set("celsius", 61, gpu=0)
+        machine.set("milliwatts", 287_600, gpu=0)
+        now = monotonic_ms()
+        monkeypatch.setattr("node_agent.devices.nvidia.sampler.monotonic_ms", lambda: now)
+        sample = sampler.sample()
+        assert (sample.temperature, sample.power) == ({0: 61}, {0: 288})
+        machine.set("celsius", 62, gpu=0)
+        version = sampler.version
+        now += 1000
+        assert sampler.sample().temperature == {0: 62}
+        assert sampler.version == version, "a sensor wakes nobody"
+
+
 HARDWARE_ERRORS = {
     48: "double bit",
     63: "next reset",

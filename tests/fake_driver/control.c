@@ -79,6 +79,8 @@ int fake_set(const char *name, int gpu, uint64_t value) {
   else if (g && !strcmp(name, "hidden")) g->hidden = (int)value;
   else if (g && !strcmp(name, "recovery")) g->recovery = (int)value;
   else if (g && !strcmp(name, "remap_failure")) g->remap_failure = (int)value;
+  else if (g && !strcmp(name, "celsius")) g->celsius = (uint32_t)value;
+  else if (g && !strcmp(name, "milliwatts")) g->milliwatts = (uint32_t)value;
   else if (g && !strcmp(name, "utilization")) g->utilization = (uint32_t)value;
   else found = 0;
   fake_unlock(made);

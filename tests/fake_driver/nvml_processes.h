@@ -112,6 +112,22 @@ int nvmlDeviceGetUtilizationRates(fake_gpu *g, uint32_t *gpu_memory) {
   END;
 }
 
+int nvmlDeviceGetTemperature(fake_gpu *g, int sensor, uint32_t *celsius) {
+  DEVICE("nvmlDeviceGetTemperature") {
+    if (sensor || !g->celsius || g->mig_parent >= 0) result = NOT_SUPPORTED;
+    else *celsius = g->celsius;
+  }
+  END;
+}
+
+int nvmlDeviceGetPowerUsage(fake_gpu *g, uint32_t *milliwatts) {
+  DEVICE("nvmlDeviceGetPowerUsage") {
+    if (!g->milliwatts || g->mig_parent >= 0) result = NOT_SUPPORTED;
+    else *milliwatts = g->milliwatts;
+  }
+  END;
+}
+
 static int64_t real_us(void) {
   struct timespec t;
   clock_gettime(CLOCK_REALTIME, &t);

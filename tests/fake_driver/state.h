@@ -72,6 +72,7 @@ typedef struct {
   int32_t mig_parent;       /* index of the GPU of this instance; -1: no instance */
   int32_t mps;              /* an MPS server owns it */
   uint32_t utilization;
+  uint32_t celsius, milliwatts; /* of its sensors; 0: it has none */
   int32_t hidden;           /* memory per process is not reported (WSL, some vGPUs) */
   int32_t recovery;         /* requested action: 0 none, 1 reset, 2 reboot, ... */
   int32_t remap_failure;    /* a row of its memory could not be replaced */

@@ -37,13 +37,29 @@ def test_a_measurement_is_shown_and_nothing_is_written(scheduler: SchedulerHarne
     scheduler.service.agent_report(
         "n0",
         m.NodeChangedReport(
-            node=measured(
-                scheduler, used_mib=7, foreign_mib=5, foreign_processes=1, utilization=0.5
+            node=replace(
+                measured(
+                    scheduler,
+                    used_mib=7,
+                    foreign_mib=5,
+                    foreign_processes=1,
+                    utilization=0.5,
+                    temperature_c=61,
+                    power_w=288,
+                ),
+                host_cpu=0.25,
+                host_memory_mib=65536,
+                host_used_mib=8192,
+                saved_mib=4096,
+                saved_left_mib=2048,
             )
         ),
     )
     (row,) = scheduler.service.queries.nodes(ADMIN).nodes
     device = row.devices[0]
+    assert (device.temperature_c, device.power_w, row.host_cpu) == (61, 288, 0.25)
+    assert (row.host_memory_mib, row.host_used_mib) == (65536, 8192)
+    assert (row.saved_mib, row.saved_left_mib) == (4096, 2048)
     assert (device.foreign_mib, device.foreign_processes, device.utilization) == (5, 1, 0.5)
     assert scheduler.service.unit_of_work.revision == before
     scheduler.start()

@@ -235,6 +235,8 @@ def _device_row(
         foreign_mib=device.foreign_mib,
         foreign_processes=device.foreign_processes,
         utilization=device.utilization,
+        temperature_c=device.temperature_c,
+        power_w=device.power_w,
         mig=device.mig,
     )
 

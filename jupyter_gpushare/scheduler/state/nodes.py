@@ -282,7 +282,23 @@ class NodeRegistry:
 
 def _unmeasured(report: m.NodeReport) -> m.NodeReport:
     devices = [
-        structs.replace(one, used_mib=0, foreign_mib=0, foreign_processes=0, utilization=None)
+        structs.replace(
+            one,
+            used_mib=0,
+            foreign_mib=0,
+            foreign_processes=0,
+            utilization=None,
+            temperature_c=None,
+            power_w=None,
+        )
         for one in report.devices
     ]
-    return structs.replace(report, devices=devices)
+    return structs.replace(
+        report,
+        devices=devices,
+        host_cpu=None,
+        host_memory_mib=None,
+        host_used_mib=None,
+        saved_mib=0,
+        saved_left_mib=None,
+    )

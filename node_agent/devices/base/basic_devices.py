@@ -32,6 +32,10 @@ class BasicDevices:
         """No driver."""
         return ""
 
+    def sensors(self, gpu: int, utilization: float) -> tuple[int | None, int | None]:  # noqa: ARG002 - protocol
+        """Nothing is measured."""
+        return None, None
+
     def environment(self) -> dict[str, str]:
         """No variables."""
         return {}

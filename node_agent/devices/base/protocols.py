@@ -53,6 +53,11 @@ class DeviceInventory(Protocol):
     def reports(self) -> list[DeviceReport]:
         """The devices by index."""
 
+    def sensors(self, gpu: int, utilization: float) -> tuple[int | None, int | None]:
+        """(°C, watts) at this utilization, for devices whose reports lack the usage; None: not
+        known.
+        """
+
     def driver(self) -> str:
         """Version of the driver; "" without one."""
 

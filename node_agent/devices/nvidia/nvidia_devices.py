@@ -123,7 +123,14 @@ class NvidiaDevices:
             foreign_mib=sample.account.foreign_mib.get(gpu.index, 0),
             foreign_processes=sample.account.foreign_processes.get(gpu.index, 0),
             utilization=sample.utilization.get(gpu.index),
+            temperature_c=sample.temperature.get(gpu.index),
+            power_w=sample.power.get(gpu.index),
         )
+
+    def sensors(self, gpu: int, utilization: float) -> tuple[int | None, int | None]:  # noqa: ARG002 - protocol
+        """Of the last reading; also in `reports`."""
+        last = self._sampler.last
+        return last.temperature.get(gpu), last.power.get(gpu)
 
     def driver(self) -> str:
         """In NVIDIA's notation: `580.65.06`."""

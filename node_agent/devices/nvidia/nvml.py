@@ -251,6 +251,15 @@ class Nvml:
         rates = self._call("nvmlDeviceGetUtilizationRates", self._handles[gpu])
         return min(1.0, float(rates.gpu) / 100)
 
+    def temperature(self, gpu: int) -> int:
+        """Temperature of the board in °C. Raises NvmlFailed."""
+        sensor = pynvml.NVML_TEMPERATURE_GPU
+        return int(self._call("nvmlDeviceGetTemperature", self._board_of(gpu), sensor))
+
+    def power(self, gpu: int) -> int:
+        """Power draw of the whole board in watts. Raises NvmlFailed."""
+        return round(int(self._call("nvmlDeviceGetPowerUsage", self._board_of(gpu))) / 1000)
+
     def process_utilization(self, gpu: int, since_us: int) -> tuple[dict[int, float], int]:
         """Utilization per process since `since_us` (the time returned earlier; 0: as far as the
         driver remembers), and the latest time. Idle processes are missing. Raises NvmlFailed.

@@ -58,11 +58,13 @@ class GpuSample:
     account: MemoryAccount = field(default_factory=MemoryAccount)
     busy_ms: Mapping[str, int] = field(default_factory=dict)
     utilization: Mapping[int, float] = field(default_factory=dict)
+    temperature: Mapping[int, int] = field(default_factory=dict)
+    power: Mapping[int, int] = field(default_factory=dict)
     untimed: frozenset[int] = frozenset()
     """Devices that do not report the utilization of each process."""
 
     def content(self) -> tuple[object, ...]:
-        """All but the time."""
+        """All that decisions depend on: not the time, and not the sensors, which never rest."""
         return self.memory, self.account, self.busy_ms, self.utilization
 
 
@@ -151,9 +153,15 @@ class GpuSampler:
             now = monotonic_ms()
             memory = self._read_memory()
             account = self._attribute(now, memory)
-            utilization = self.last.utilization
+            utilization, temperature, power = (
+                self.last.utilization,
+                self.last.temperature,
+                self.last.power,
+            )
             if now - self._utilization_read >= UTILIZATION_EVERY_MS:
                 utilization = self._read_utilization(now, account)
+                temperature = self._read_sensor("temperature", self._nvml.temperature)
+                power = self._read_sensor("power", self._nvml.power)
             self._health.read_events(account, self._busy, self.last.busy_ms)
             self._health.check(now)
             sample = GpuSample(
@@ -162,6 +170,8 @@ class GpuSampler:
                 account=account,
                 busy_ms={name: int(ms) for name, ms in self._busy.items()},
                 utilization=utilization,
+                temperature=temperature,
+                power=power,
                 untimed=frozenset(self._queries.unsupported("process_utilization")),
             )
             if sample.content() != self.last.content():
@@ -204,6 +214,14 @@ class GpuSampler:
             self._invisible_logged.add(gpu)
             log.warning(INVISIBLE_PROCESS, gpu, invisible[0])
         return listed
+
+    def _read_sensor(self, name: str, read: Callable[[int], int]) -> dict[int, int]:
+        found = {}
+        for gpu in self._indexes:
+            value = self._queries.query(name, gpu, partial(read, gpu))
+            if value is not None:
+                found[gpu] = value
+        return found
 
     # ---- utilization -----------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from ..base.model import (
     NodeReading,
     TenantMemory,
 )
+from .simulated_sensors import SimulatedSensors
 from .simulation import Simulation
 
 __all__ = ["SimulatedDevices"]
@@ -75,6 +76,7 @@ class SimulatedDevices(BasicDevices):
             for index in range(simulation.count)
         ]
         self._index = {gpu.uuid: gpu.index for gpu in self._gpus}
+        self._sensors = SimulatedSensors(simulation.model)
         self._node = SimNode.create(path, self._gpus, timeout=READ_TIMEOUT_S, for_all=for_all)
         self._copies = SimNode(path, timeout=COPY_TIMEOUT_S)
         """A connection of its own for copies in threads: the event loop never waits for them."""
@@ -92,6 +94,10 @@ class SimulatedDevices(BasicDevices):
             )
             for gpu in self._gpus
         ]
+
+    def sensors(self, gpu: int, utilization: float) -> tuple[int | None, int | None]:
+        """Plausible ones: a busy GPU draws more power, and warms up slowly."""
+        return self._sensors.read(gpu, utilization, time.monotonic())
 
     def environment(self) -> dict[str, str]:
         """Where kernels find the file."""
