@@ -108,7 +108,7 @@ class AgentConnection:
         return (self.problem() or NOT_REACHABLE) if self.is_lost else ""
 
     def problem(self) -> str:
-        """Why no agent has ever answered, or why it refuses this kernel, if known; or ""."""
+        """Why no agent has ever welcomed this kernel, or now refuses it, if known; or ""."""
         return "" if self.ever_welcomed and not self.is_refused else self._problem
 
     def start(self) -> None:
@@ -203,6 +203,10 @@ class AgentConnection:
         kind = message.get("type")
         if kind == "kernel_refused":
             self._refused(mismatch_text(PROTOCOL, message["protocol"]))
+            return
+        if kind == "refused":
+            if not self.is_refused:  # its reason is better known
+                self._problem = f"the node agent refuses this kernel: {message['message']}"
             return
         if kind == "kernel_welcome":
             self.is_refused = False

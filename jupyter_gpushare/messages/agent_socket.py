@@ -25,6 +25,7 @@ __all__ = [
     "KernelRefused",
     "KernelUpdate",
     "KernelWelcome",
+    "PeerRefused",
     "NoticeGiven",
     "NoticeEnded",
     "RpcResponse",
@@ -114,6 +115,14 @@ class KernelRefused(Tagged, frozen=True, kw_only=True, tag="kernel_refused"):
     """
 
     protocol: int
+
+
+class PeerRefused(Tagged, frozen=True, kw_only=True, tag="refused"):
+    """Response to a process that may not use the socket, before the agent disconnects: why, without
+    a word about kernels of others.
+    """
+
+    message: str
 
 
 class CellAllowed(Tagged, frozen=True, kw_only=True, tag="cell_go"):
@@ -210,6 +219,7 @@ class RpcResponse(Tagged, frozen=True, kw_only=True, tag="reply"):
 ToKernel = (
     KernelWelcome
     | KernelRefused
+    | PeerRefused
     | CellAllowed
     | CellWait
     | CellRefused

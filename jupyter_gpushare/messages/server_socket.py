@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
+from .agent_socket import PeerRefused
 from .common import ErrorDetail, Event, GateKind, Json, KernelAction, Tagged
 from .kernel_state import KernelRequestState, KernelRuntime
 from .start_preview import StartPreviewed, StartPreviewRequest
@@ -196,6 +197,7 @@ class KernelActionDone(Tagged, frozen=True, kw_only=True, tag="act_done"):
 
 ToServer = (
     ServerWelcome
+    | PeerRefused
     | TiersFound
     | Registered
     | KernelReported

@@ -28,6 +28,7 @@ from jupyter_gpushare.messages import (
     FromKernel,
     FromServer,
     KernelHello,
+    PeerRefused,
     ServerHello,
     ToKernel,
     ToServer,
@@ -62,6 +63,11 @@ MAX_CONNECTIONS: Final = 1024
 """Of one user or pod, when there are others."""
 PART_OF_FILES: Final = 4
 """None of them has more connections than this part of the agent's file descriptors."""
+NOT_THAT_KERNEL: Final = (
+    "the node agent expects no such kernel from this process: it is not registered, its token is"
+    " wrong, or the process does not belong to it"
+)
+"""The same in each case: who knows the id of a foreign kernel learns nothing about it."""
 LINES_PER_TURN: Final = 256
 """Lines handled before others have their turn."""
 
@@ -194,10 +200,12 @@ class SocketServer:
         owner = stream.owner
         if stream.peer.problem:
             self._log_about(stream, "process %d of %s is refused: %s", owner, stream.peer.problem)
+            _refuse(stream, stream.peer.problem)
             return False
         most = min(MAX_CONNECTIONS, self._files // PART_OF_FILES)
         if self._tenancy.is_shared and self._counts[owner] >= most:
             self._log_about(stream, "process %d: %s has %d connections", owner, most)
+            _refuse(stream, f"{owner} has {most} connections already")
             return False
         return True
 
@@ -219,6 +227,7 @@ class SocketServer:
             hello: KernelHello | ServerHello = decode(HELLO, first)
         except GpuShareError as error:
             self._log_about(stream, "process %d did not send a hello: %s", error)
+            _refuse(stream, f"the first line must be a hello: {error.message}")
             return
         if isinstance(hello, KernelHello):
             await self._serve_kernel(stream, hello)
@@ -235,6 +244,7 @@ class SocketServer:
         problem = listener.greet_kernel(hello, connection)
         if problem:
             self._log_about(stream, "process %d is not kernel %s: %s", kernel_id, problem)
+            _refuse(stream, NOT_THAT_KERNEL)
             return
         stream.max_line = MAX_LINE_BYTES["kernel"]
         try:
@@ -249,6 +259,7 @@ class SocketServer:
         problem = listener.greet_server(hello, connection)
         if problem:
             self._log_about(stream, "process %d is refused as a server: %s", problem)
+            _refuse(stream, problem)
             return
         stream.max_line = MAX_LINE_BYTES["server"]
         try:
@@ -279,6 +290,11 @@ class SocketServer:
             if count % LINES_PER_TURN == 0:
                 # reading does not yield while lines are buffered
                 await asyncio.sleep(rate.pause_s(LINES_PER_TURN, loop.time()))
+
+
+def _refuse(stream: LineStream, message: str) -> None:
+    """Says why, if the peer reads it: the connection is closed next."""
+    stream.write(encode(PeerRefused(message=message)) + b"\n", MAX_UNREAD_BYTES)
 
 
 class _RateLimit:

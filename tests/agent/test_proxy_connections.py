@@ -26,7 +26,7 @@ sys.stdin.read()
 
 
 async def connect(world: World, env: dict[str, str], **marker: str):
-    """A process that says it is the proxy of kernel `a`; its first answer, "" if it is refused."""
+    """A process that says it is the proxy of kernel `a`; its first answer."""
     code = CONNECTS.replace("PROTOCOL", str(PROTOCOL))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code, env["GPUSHARE_AGENT"], env["GPUSHARE_TOKEN_FILE"]),
@@ -70,7 +70,7 @@ def test_a_process_that_was_started_for_another_kernel_is_refused():
             env = (await world.server.register("a", language="R")).env
             for marker in ({}, {"GPUSHARE_PROXY_OF": "b"}):
                 proxy, welcome = await connect(world, env, **marker)
-                assert welcome == ""
+                assert json.loads(welcome)["type"] == "refused"
                 await ended(proxy)
 
     play(story())

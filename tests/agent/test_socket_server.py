@@ -19,12 +19,17 @@ from jupyter_gpushare.messages import (
     ErrorDetail,
     KernelActionRequest,
     KernelLaunched,
+    PeerRefused,
     ReasonBody,
     RelayedRequest,
     RelayedResponse,
     Share,
+    ToKernel,
+    ToServer,
+    decode,
 )
 from node_agent.app import Agent
+from node_agent.socket.socket_server import NOT_THAT_KERNEL
 from tests.agent.simulated_node import GIB, World, play
 
 HALF = 40 * GIB
@@ -63,19 +68,22 @@ def hello(kernel_id: str, token: str) -> bytes:
 
 
 def test_unknown_peers_are_refused():
-    """An unknown kernel, a wrong token, the right token in a process that is not the kernel's, and
-    no introduction at all.
+    """An unknown kernel, a wrong token, and the right token in a process that is not the kernel's
+    get the same answer. Without a hello, the answer says what is expected.
     """
 
     async def story():
         async with World() as world:
             registered = await world.server.register("a")
             token = token_of(registered)
-            assert await knock(world, hello("nobody", token)) == b""
-            assert await knock(world, hello("a", "wrong")) == b""
-            assert await knock(world, hello("a", token)) == b""
-            assert await knock(world, b"GET / HTTP/1.1\r\n") == b""
-            assert await knock(world, b'{"type": "cell_start", "n": 1}\n') == b""
+            told = [
+                decode(ToKernel, await knock(world, line))
+                for line in (hello("nobody", token), hello("a", "wrong"), hello("a", token))
+            ]
+            assert told == [PeerRefused(message=NOT_THAT_KERNEL)] * 3
+            for line in (b"GET / HTTP/1.1\r\n", b'{"type": "cell_start", "n": 1}\n'):
+                refused = decode(ToServer, await knock(world, line))
+                assert "the first line must be a hello" in refused.message
             assert not world.record("a").gate.connected
 
     play(story())

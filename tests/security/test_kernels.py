@@ -17,6 +17,7 @@ from typing import Any, get_args
 import pytest
 
 from jupyter_gpushare.messages import FromServer, KernelAction
+from node_agent.socket.socket_server import NOT_THAT_KERNEL
 from tests.security.machine import ROOT, AgentSocket, Machine, as_root, eventually
 
 pytestmark = [as_root, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -296,7 +297,7 @@ def test_no_process_of_another_user_is_her_kernel(machine: Machine, kernel):
             line.send(type="kernel_hello", kernel_id=hers.id, token=token, pid=pid)
             with contextlib.suppress(BrokenPipeError):  # closed before this message
                 line.send(type="cell_start", n=1)
-            assert line.read() is None
+            assert line.read() == {"type": "refused", "message": NOT_THAT_KERNEL}
             line.close()
     assert hers.run("result = 1")["result"] == 1
 

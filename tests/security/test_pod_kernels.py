@@ -13,6 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from jupyter_gpushare.messages import FromKernel
+from node_agent.socket.socket_server import NOT_THAT_KERNEL
 from tests.agent.pods import PodNode, PodServer, as_node_root
 from tests.agent.simulated_node import GIB, Child, play
 from tests.security.machine import AgentSocket
@@ -136,7 +137,9 @@ KERNEL_TAGS = sorted(kind.__struct_config__.tag for kind in get_args(FromKernel)
 
 @pytest.mark.parametrize("proxy", [False, True], ids=["kernel", "proxy"])
 def test_nothing_that_a_kernel_says_counts_from_another_pod(proxy: bool):
-    """With the token of her kernel; from the first message on the connection is closed."""
+    """With the token of her kernel; from the first message on the connection is closed, with the
+    words that a process with the id of no kernel gets.
+    """
 
     async def story():
         async with PodNode() as node:
@@ -151,7 +154,7 @@ def test_nothing_that_a_kernel_says_counts_from_another_pod(proxy: bool):
             for server in (node.his, await node.add_server()):
                 line = PodSocket(server)
                 await asyncio.to_thread(speak, line, hello)
-                assert line.received == []
+                assert line.received == [{"type": "refused", "message": NOT_THAT_KERNEL}]
                 assert stable(node) == before
                 line.close()
             assert (await child.run("result = 1"))["result"] == 1
@@ -160,6 +163,7 @@ def test_nothing_that_a_kernel_says_counts_from_another_pod(proxy: bool):
     def speak(line: PodSocket, hello: dict[str, Any]) -> None:
         bodies = [hello, *({"type": tag, "n": 1, "action": "suspend"} for tag in KERNEL_TAGS)]
         line.send_raw(b"".join(json.dumps(body).encode() + b"\n" for body in bodies))
-        assert line.read() is None
+        while line.read() is not None:
+            pass
 
     play(story())

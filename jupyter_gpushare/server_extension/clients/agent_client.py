@@ -18,6 +18,7 @@ from jupyter_gpushare.messages import (
     FromServer,
     KernelActionDone,
     KernelActionRequest,
+    PeerRefused,
     Registered,
     RegisterKernel,
     ServerHello,
@@ -60,6 +61,8 @@ class AgentClient:
         self.path, self._is_optional = path, is_optional
         self.welcome: ServerWelcome | None = None
         """The agent's welcome at the last connection; kept while the agent is unreachable."""
+        self.refusal = ""
+        """Why the agent refuses this server; "": it does not, or has not been reached."""
         self.connected = asyncio.Event()
         self._log = log
         self._server = secrets.token_hex(8)
@@ -72,6 +75,11 @@ class AgentClient:
         """Why there is no agent to wait for; None: there is one, or has been."""
         is_expected = not self._is_optional or self.welcome is not None
         return None if is_expected or os.path.exists(self.path) else NO_AGENT
+
+    @property
+    def problem(self) -> str | None:
+        """Why no agent will welcome this server; None: one does, or may yet."""
+        return self.missing or self.refusal or None
 
     async def run(self, listener: AgentListener) -> None:
         """Connect and reconnect until cancelled."""
@@ -103,9 +111,11 @@ class AgentClient:
     ) -> None:
         match message:
             case ServerWelcome():
-                self.welcome, self._writer = message, writer
+                self.welcome, self._writer, self.refusal = message, writer, ""
                 self.connected.set()
                 listener.agent_connected(message)
+            case PeerRefused(message=why):
+                self._refused(f"the node agent of this machine refuses this server: {why}")
             case Registered(n=n) | KernelActionDone(n=n) | StartPreviewed(n=n):
                 answer = self._answers.get(n)
                 if answer is not None and not answer.done():
@@ -115,6 +125,11 @@ class AgentClient:
                 listener.agent_message(message)
             case _:
                 listener.agent_message(message)
+
+    def _refused(self, problem: str) -> None:
+        if problem != self.refusal:
+            self._log.warning("gpushare: %s", problem)
+        self.refusal = problem
 
     def _disconnected(self) -> None:
         self._writer = None
@@ -141,7 +156,7 @@ class AgentClient:
                 finally:
                     writer.close()
         except (OSError, ValueError, TimeoutError, GpuShareError):
-            raise Unavailable(NO_ANSWER) from None
+            raise Unavailable(self.refusal or NO_ANSWER) from None
         return {kernel.kernel_id for kernel in welcome.kernels}
 
     def send(self, message: FromServer) -> bool:
@@ -206,7 +221,7 @@ class AgentClient:
                 self.send(message)
                 return await answer
         except TimeoutError:
-            raise Unavailable(NO_ANSWER) from None
+            raise Unavailable(self.refusal or NO_ANSWER) from None
         finally:
             self._answers.pop(message.n, None)
             answer.cancel()

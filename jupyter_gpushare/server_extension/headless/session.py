@@ -100,7 +100,8 @@ class ToolSession:
             async with asyncio.timeout(ANSWER_S):
                 await agent.connected.wait()
         except TimeoutError:
-            raise Unavailable(f"the node agent at {socket} does not answer") from None
+            why = agent.refusal or f"the node agent at {socket} does not answer"
+            raise Unavailable(why) from None
 
     def close(self) -> None:
         """End the requests that are left, and the thread."""

@@ -166,7 +166,7 @@ class KernelLaunches:
 
     def _problem(self) -> str | None:
         """Why there is no agent; None: there is one, or it may be starting."""
-        return self._startup.problem or self._agent.missing
+        return self._startup.problem or self._agent.problem
 
     def launched(self, kernel_id: str, pid: int) -> bool:
         """After a launch; False: the kernel was not launched by our provisioner."""

@@ -112,7 +112,7 @@ class WorkloadClient:
             async with asyncio.timeout(NODE_S):
                 await self._agent.connected.wait()
         except TimeoutError:
-            problem = self._startup.problem
+            problem = self._startup.problem or self._agent.problem
             raise Unavailable(
                 problem or "the node agent of this machine cannot be reached"
             ) from None

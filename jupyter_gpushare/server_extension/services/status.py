@@ -100,7 +100,7 @@ class StatusService:
         problem = (
             self._startup.gateway_text
             or self._startup.problem
-            or self._agent.missing
+            or self._agent.problem
             or f"the node agent of this machine {self._why_unreachable()}"
         )
         return SchedulerStatus(reachable=False, problem=problem)
