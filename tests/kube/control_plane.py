@@ -41,7 +41,7 @@ def until(condition: Callable[[], Any], what: str, within: float = 60.0) -> Any:
         try:
             if answer := condition():
                 return answer
-        except (Refused, OSError, KeyError, StopIteration, httpx.TransportError) as error:
+        except (Refused, OSError, KeyError, StopIteration, httpx.HTTPError) as error:
             answer = error
         time.sleep(0.05)
     raise AssertionError(f"not within {within:.0f} s: {what}; last result: {answer!r}")

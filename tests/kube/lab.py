@@ -152,14 +152,17 @@ class Lab:
         """A call as the administrator. Asks Kubernetes for the address only if it is not known.
         Raises httpx.HTTPError.
         """
-        if not self._url:
-            self._url = until(self.scheduler_url, "the scheduler's pod runs", 120)
+        self._url = address = self._url or until(self.scheduler_url, "the scheduler runs", 120)
         if not self._token:
             secret = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/gpushare-admin")
             self._token = base64.b64decode(secret["data"]["token"]).decode()
         headers = {"Authorization": f"Bearer {self._token}"}
-        url = f"{self._url}/api/v1/{path}"
-        answer = self._http.request(verb, url, json=body, headers=headers)
+        url = f"{address}/api/v1/{path}"
+        try:
+            answer = self._http.request(verb, url, json=body, headers=headers)
+        except httpx.TransportError:
+            self._url = ""  # its pod may have another address now
+            raise
         answer.raise_for_status()
         return answer.json()
 

@@ -83,7 +83,7 @@ class Killer:
         self.kills[part] += 1
 
     def container(self, component: str) -> None:
-        pod = until(lambda: self.lab.pods(component)[0], f"the pod of the {component}")
+        pod = until(lambda: next(iter(self.lab.pods(component))), f"the pod of the {component}")
         until(lambda: self.lab.cluster.kill_pod_processes(pod), f"the {component} runs", 90)
 
     def program(self, name: str) -> None:
@@ -92,12 +92,19 @@ class Killer:
         processes.start_again(name)
         if name in ("etcd", "kube-apiserver"):  # the other parts are found by asking it
             until(lambda: self.lab.api.get("/api/v1/nodes"), "the API server answers", 120)
+        if name == "jupyterhub":
+            # JupyterHub stops each server that it cannot ask Kubernetes about while it starts
+            eventually(self.lab.hub.has_checked_servers, "the Hub has checked its servers", 180)
 
     def server(self) -> None:
+        """Nothing, if the Hub has seen an earlier kill and removed the pod."""
         name = self.random.choice(sorted(self.lab.hub.people))
-        pod = until(lambda: self.lab.hub.pod(name), f"{name}'s pod")
-        until(lambda: self.lab.cluster.kill_pod_processes(pod), f"{name}'s server runs", 90)
         self.lost.add(name)
+        until(lambda: self.kill_server(name), f"{name}'s server runs", 90)
+
+    def kill_server(self, name: str) -> bool:
+        pod = self.lab.hub.pod(name)
+        return pod is None or self.lab.cluster.kill_pod_processes(pod) > 0
 
 
 def open_notebooks(person: Person) -> list[Notebook]:

@@ -76,6 +76,7 @@ c.KubeSpawner.volumes += given["volumes"]
 c.KubeSpawner.volume_mounts += given["mounts"]
 c.KubeSpawner.delete_grace_period = 2
 c.Spawner.start_timeout = c.Spawner.http_timeout = 120
+c.KubeSpawner.k8s_api_request_timeout = 60 # a server that cannot be asked about is stopped
 c.JupyterHub.log_level = "WARN"
 """
 
@@ -146,6 +147,11 @@ class Hub:
 
     def is_ready(self, name: str) -> bool:
         return bool(self.rest.rest("GET", f"users/{name}")["server"])
+
+    def has_checked_servers(self) -> bool:
+        """Whether a Hub that was started again has found out which servers run."""
+        found = [self.rest.rest("GET", f"users/{name}")["servers"] for name in self.people]
+        return all(server["ready"] for servers in found for server in servers.values())
 
     def pod(self, name: str) -> Values | None:
         """The pod of a user's server."""
