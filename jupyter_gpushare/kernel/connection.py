@@ -104,7 +104,9 @@ class AgentConnection:
 
     @property
     def loss_text(self) -> str:
-        """Why no agent answers; "" while one is connected, or when this kernel has none."""
+        """Why no agent answers; "" while one is connected, or when this kernel needs none."""
+        if self.address is None:
+            return self._problem
         return (self.problem() or NOT_REACHABLE) if self.is_lost else ""
 
     def problem(self) -> str:

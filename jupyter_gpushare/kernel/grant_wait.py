@@ -15,7 +15,7 @@ from .cell_gate.wait_text import timeout_text
 from .display.output import CellProgress
 from .display.text import change_text, share_text
 from .kernel_body import Json
-from .rpc import NOT_OURS, GpuError, call, kernel_in, send_request
+from .rpc import GpuError, call, kernel_in, no_agent_text, send_request
 from .session import KernelSession, current
 
 __all__ = ["INTERRUPTED", "request_share", "wait_for_grant"]
@@ -44,7 +44,7 @@ def wait_for_grant(kernel: Json, timeout_s: float | None) -> None:
     """
     session = current()
     if session.connection.address is None:
-        raise GpuError(NOT_OURS, "conflict")
+        raise GpuError(no_agent_text(session.connection), "conflict")
     with session.gate.work.requesting():
         _wait(session, kernel, timeout_s)
 

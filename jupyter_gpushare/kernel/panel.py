@@ -20,7 +20,7 @@ from IPython.display import display
 from .display import text as text_view
 from .display.html import card_html
 from .kernel_body import Json
-from .rpc import NOT_OURS, GpuError, act, request_body, send_request
+from .rpc import GpuError, act, no_agent_text, request_body, send_request
 from .session import KernelSession
 
 __all__ = ["GpuPanel"]
@@ -131,9 +131,11 @@ class GpuPanel:
             connection = self._session.connection
             kernel, has_agent = connection.kernel, connection.address is not None
             lost = connection.loss_text
-            self._card.value = body_html(
-                kernel, agent_problem=lost, has_agent=has_agent, error=self._error
-            )
+            if has_agent:
+                self._card.value = body_html(kernel, agent_problem=lost, error=self._error)
+            else:
+                text = no_agent_text(connection)
+                self._card.value = f"<p>{html.escape(text[0].upper() + text[1:])}.</p>"
             enabled = set()
             if has_agent and not lost and not self._request_open:
                 enabled = possible_actions(kernel)
@@ -182,10 +184,8 @@ def possible_actions(kernel: Json) -> set[str]:
     return actions
 
 
-def body_html(kernel: Json, *, agent_problem: str, has_agent: bool, error: str = "") -> str:
+def body_html(kernel: Json, *, agent_problem: str, error: str = "") -> str:
     """The card, and the refusal of the last request."""
-    if not has_agent:
-        return f"<p>{html.escape(NOT_OURS.capitalize())}.</p>"
     if kernel["state"] in ("detached", "pending", "granted"):
         kernel = {**kernel, "events": []}  # the agent's last event is older than the request
     card = card_html(kernel, agent_problem=agent_problem)

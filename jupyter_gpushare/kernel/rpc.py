@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from queue import Empty
 from typing import Final
 
-from .connection import Replies
+from .connection import AgentConnection, Replies
 from .display.html import KernelStatusDisplay
 from .kernel_body import Json
 from .session import KernelSession, current
 
-__all__ = ["NOT_OURS", "GpuError", "act", "call", "kernel_in", "request_body", "send_request"]
+__all__ = ["GpuError", "act", "call", "kernel_in", "no_agent_text", "request_body", "send_request"]
 
 REPLY_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -46,6 +46,12 @@ class GpuError(RuntimeError):
         return [f"{type(self).__name__}: {self}"]
 
 
+def no_agent_text(connection: AgentConnection) -> str:
+    """Why this kernel has no node agent at all."""
+    problem = connection.problem()
+    return f"this kernel has no GPU share: {problem}" if problem else NOT_OURS
+
+
 def call(action: str, body: Json | None = None) -> Json:
     """Send a request (`action`: "status", "queue", "release" ...), wait, and return the reply.
 
@@ -54,7 +60,7 @@ def call(action: str, body: Json | None = None) -> Json:
     """
     connection = current().connection
     if connection.address is None:
-        raise GpuError(NOT_OURS, "conflict")
+        raise GpuError(no_agent_text(connection), "conflict")
     problem = connection.problem()
     if not connection.welcomed.wait(KNOWN_PROBLEM_S if problem else CONNECT_TIMEOUT_S):
         message = f"no GPU is available: {problem}" if problem else NOT_REACHABLE

@@ -19,13 +19,18 @@ __all__ = ["REQUEST_CHANNELS", "KernelChannels"]
 REQUEST_CHANNELS: Final = ("shell", "control", "stdin")
 RECONNECT_MS: Final = 10
 """The kernel binds its sockets some time after its launch; ZeroMQ's 100 ms would delay it."""
+UNREAD_REQUESTS: Final = 100
+"""Requests of one client in memory; it waits before it can send more."""
+UNREAD_OUTPUTS: Final = 1000
+"""Outputs that are kept for a client that does not read, as by the socket of a kernel."""
 LINGER_MS: Final = 500
 """The last messages of a kernel (its `shutdown_reply`) reach the clients."""
 
 
 class KernelChannels:
-    """Opens the sockets on creation. All queues are unbounded, as those of a slow notebook page
-    are: a dropped message would leave a cell running for ever.
+    """Opens the sockets on creation. Queues of messages that were accepted are unbounded, since
+    a dropped one would leave a cell running for ever, except those of clients that do not read
+    their outputs: these lose the outputs that they would lose without the proxy.
     """
 
     def __init__(self, front: ConnectionFile, back: ConnectionFile) -> None:
@@ -63,9 +68,11 @@ class KernelChannels:
         file = self._front_file
         if kind == zmq.ROUTER:
             made.setsockopt(zmq.ROUTER_HANDOVER, 1)
+            made.setsockopt(zmq.RCVHWM, UNREAD_REQUESTS)
         if kind == zmq.XPUB:
             # every subscription reaches the kernel, whose `iopub_welcome` each client awaits
             made.setsockopt(zmq.XPUB_VERBOSE, 1)
+            made.setsockopt(zmq.SNDHWM, UNREAD_OUTPUTS)
         if file.curve_secret is not None:
             made.curve_server = True
             made.curve_secretkey = file.curve_secret

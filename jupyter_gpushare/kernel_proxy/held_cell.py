@@ -90,7 +90,7 @@ class HeldCell:
     """One request, from its arrival to the kernel's reply."""
 
     def __init__(self, request: Request, frames: Frames) -> None:
-        content = request.content()
+        content = request.content
         self.request, self.frames = request, frames
         self.silent = bool(content.get("silent", False))
         self.stops_on_error = bool(content.get("stop_on_error", True)) and not self.silent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -33,15 +33,8 @@ class Request:
     msg_type: str
     subshell: str | None
     """Id of the subshell that executes it; None: the main shell."""
-    raw_content: bytes
-
-    def content(self) -> dict[str, Any]:
-        """Its content; empty if it is no JSON object."""
-        try:
-            content = json.loads(self.raw_content)
-        except ValueError:
-            return {}
-        return content if isinstance(content, dict) else {}
+    content: Mapping[str, Any]
+    """Empty if it is no JSON object."""
 
 
 @dataclass(frozen=True)
@@ -93,15 +86,19 @@ class Signer:
         return [*idents, DELIMITER, self.sign(parts), *parts]
 
 
-def read_request(frames: Frames) -> Request | None:
-    """A client's message; None if it is malformed (the kernel decides what to do with it)."""
+def read_request(frames: Frames, *kinds: str) -> Request | None:
+    """A client's message of one of these types; None if it is another or malformed, which is left
+    to the kernel. Its signature must have been checked.
+    """
     start = _delimiter_at(frames)
     if start is None or len(frames) < start + 2 + SIGNED_PARTS:
         return None
     raw_header = frames[start + 2].bytes
+    if not any(kind.encode() in raw_header for kind in kinds):
+        return None
     header = _object(raw_header)
     msg_id, msg_type = header.get("msg_id"), header.get("msg_type")
-    if not isinstance(msg_id, str) or not isinstance(msg_type, str):
+    if not isinstance(msg_id, str) or msg_type not in kinds:
         return None
     subshell = header.get("subshell_id")
     return Request(
@@ -110,7 +107,7 @@ def read_request(frames: Frames) -> Request | None:
         msg_id=msg_id,
         msg_type=msg_type,
         subshell=subshell if isinstance(subshell, str) else None,
-        raw_content=frames[start + 5].bytes,
+        content=_object(frames[start + 5].bytes),
     )
 
 
@@ -143,6 +140,6 @@ def _delimiter_at(frames: Frames) -> int | None:
 def _object(raw: bytes) -> dict[str, Any]:
     try:
         found = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -26,6 +27,7 @@ BURST: Final = 64
 """Messages of one socket that are forwarded before the others have their turn."""
 ORPHAN_GRACE_MS: Final = 2_000
 """How long a kernel may take to end itself after its server has ended."""
+DROPPED: Final = "gpushare: messages with a wrong signature are not forwarded to the kernel\n"
 
 
 class KernelProxy:
@@ -60,7 +62,7 @@ class KernelProxy:
         )
         self._kernel_pid: int | None = None
         self._gone_after_s, self._gone_at = gone_after_s, math.inf
-        self._stopping = False
+        self._stopping = self._has_dropped = False
         self._next_tick = 0.0
         self._poller = zmq.Poller()
         self._handlers: dict[Any, Callable[[], None]] = {}
@@ -99,12 +101,15 @@ class KernelProxy:
 
     def _register_handlers(self) -> None:
         channels = self._channels
-        from_clients = {"shell": self._client_shell, "control": self._client_control}
+        from_clients = {
+            "shell": self._client_shell,
+            "control": self._client_control,
+            "stdin": self._client_stdin,
+        }
         for channel in REQUEST_CHANNELS:
+            self._add(channels.front[channel], from_clients[channel])
             forward = self._forwarder(channel)
-            self._add(channels.front[channel], from_clients.get(channel, forward[0]))
-            to_clients = self._kernel_shell if channel == "shell" else forward[1]
-            self._add(channels.back[channel], to_clients)
+            self._add(channels.back[channel], self._kernel_shell if channel == "shell" else forward)
         self._add(channels.back["iopub"], self._kernel_iopub)
         self._add(channels.front["iopub"], self._client_iopub)
         self._add(self._link.fileno, self._agent)
@@ -114,15 +119,26 @@ class KernelProxy:
         self._poller.register(source, zmq.POLLIN)
         self._handlers[source] = handler
 
-    def _forwarder(self, channel: str) -> tuple[Callable[[], None], Callable[[], None]]:
+    def _forwarder(self, channel: str) -> Callable[[], None]:
         front, back = self._channels.front[channel], self._channels.back[channel]
-        return lambda: _pipe(front, back), lambda: _pipe(back, front)
+        return lambda: _pipe(back, front)
+
+    def _signed(self, channel: str) -> Iterator[list[zmq.Frame]]:
+        """Messages of clients. Others could fill the memory of this process while the kernel is
+        busy, so they are dropped here and not by the kernel.
+        """
+        for frames in _received(self._channels.front[channel]):
+            if self._signer.is_valid(frames):
+                yield frames
+            elif not self._has_dropped:
+                self._has_dropped = True
+                sys.stderr.write(DROPPED)
 
     def _client_shell(self) -> None:
-        for frames in _received(self._channels.front["shell"]):
-            request = read_request(frames)
-            is_cell = request is not None and request.msg_type == "execute_request"
-            if request is not None and is_cell and self._signer.is_valid(frames):
+        for frames in self._signed("shell"):
+            request = read_request(frames, "execute_request")
+            # a kernel does not answer one without code
+            if request is not None and isinstance(request.content.get("code"), str):
                 self._gate.add(request, frames)
             else:
                 self._to_shell(frames)
@@ -131,23 +147,27 @@ class KernelProxy:
         self._channels.to_kernel("shell", frames)
 
     def _client_control(self) -> None:
-        for frames in _received(self._channels.front["control"]):
-            request = read_request(frames)
-            if request is not None and self._signer.is_valid(frames):
-                if request.msg_type == "interrupt_request" and self._gate.interrupt():
-                    content = {"status": "ok"}
-                    reply = self._signer.message(
-                        request.idents, "interrupt_reply", content, request.raw_header
-                    )
-                    self._channels.to_clients("control", reply)
-                    continue
-                if request.msg_type == "shutdown_request":
-                    self._gate.shut_down()
+        for frames in self._signed("control"):
+            request = read_request(frames, "interrupt_request", "shutdown_request")
+            if request is not None and request.msg_type == "shutdown_request":
+                self._gate.shut_down()
+            elif request is not None and self._gate.interrupt():
+                reply = self._signer.message(
+                    request.idents, "interrupt_reply", {"status": "ok"}, request.raw_header
+                )
+                self._channels.to_clients("control", reply)
+                continue
             self._channels.to_kernel("control", frames)
+
+    def _client_stdin(self) -> None:
+        for frames in self._signed("stdin"):
+            self._channels.to_kernel("stdin", frames)
 
     def _kernel_shell(self) -> None:
         for frames in _received(self._channels.back["shell"]):
             reply = read_reply(frames)
+            if reply is not None and not self._signer.is_valid(frames):
+                continue  # another process has bound the kernel's port
             if reply is None or self._gate.on_reply(reply):
                 self._channels.to_clients("shell", frames)
 

@@ -51,6 +51,7 @@ PER_KERNEL_NAMES: Final = (
     "GPUSHARE_SIMGPU",
     "GPUSHARE_WANTS_GPU",
     "GPUSHARE_HIDES_GPUS",
+    "GPUSHARE_PROBLEM",
 )
 """Never inherited: a server may have been started in a terminal of another kernel."""
 GPU_VISIBILITY: Final = frozenset({"CUDA_VISIBLE_DEVICES", "GPUSHARE_HIDES_GPUS"})
@@ -96,6 +97,7 @@ class GpuShareProvisioner(ProxiedProvisioner):
 
     _launches = 0
     _tool: ToolHost | None = None
+    _no_scheduler = ""
     _gate: GateKind = "none"
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
@@ -108,7 +110,7 @@ class GpuShareProvisioner(ProxiedProvisioner):
         if host is None:
             host = self._tool = await self._find_tool_host(is_first)
         if host is None:
-            return kwargs
+            return self._without_share(kwargs)
         request = await self._first_request(host) if is_first else None
         plan = self._plan(kwargs["cmd"])
         if plan.gate == "bootstrap":
@@ -145,6 +147,14 @@ class GpuShareProvisioner(ProxiedProvisioner):
             env |= bootstrap_environment(env)
         return kwargs
 
+    def _without_share(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """A kernel that nothing governs. Notebooks that import `gpu` run there as well."""
+        env = kwargs["env"]
+        if self._plan(kwargs["cmd"]).gate == "bootstrap":
+            env |= bootstrap_environment(env) | {"GPUSHARE_PROBLEM": self._no_scheduler}
+        self._gate = "none"
+        return kwargs
+
     async def _find_tool_host(self, is_first: bool) -> ToolHost | None:
         """Outside of a server with our extension. Raises RuntimeError: GPUs are required."""
         if not is_first:
@@ -154,8 +164,9 @@ class GpuShareProvisioner(ProxiedProvisioner):
         except GpuShareError as error:
             if os.environ.get("GPUSHARE_REQUIRED") == "1":
                 raise RuntimeError(f"no GPU: {error.message} (GPUSHARE_REQUIRED=1)") from None
+            self._no_scheduler = error.message
             if any(value is not None for value in self._request_config().values()):
-                report(f"the kernel starts without a GPU: {error.message}")
+                report(f"the kernel starts without a share, and is not governed: {error.message}")
             return None
 
     def _proxy_environment(self) -> Mapping[str, str]:

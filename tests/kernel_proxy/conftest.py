@@ -29,6 +29,7 @@ KERNELS = {
     "ipykernel": ("-m", "ipykernel_launcher", "-f"),
     "bash": ("-m", "bash_kernel", "-f"),
     "sensitive": (str(Path(__file__).with_name("interrupt_sensitive_kernel.py")), "-f"),
+    "lying": (str(Path(__file__).with_name("lying_kernel.py")), "-f"),
 }
 """Arguments of the interpreter, without the connection file."""
 

@@ -37,16 +37,6 @@ def test_binary_buffers_and_two_clients(start):
     assert message["parent_header"]["msg_id"] == cell
 
 
-def test_a_message_with_a_wrong_signature_is_left_to_the_kernel(agent, start):
-    agent.kernel["state"], agent.holding = "attached", True
-    nb = start().client()
-    nb.client.session.key = b"wrong"
-    nb.submit("1")
-    nb.client.session.key = b"secret"
-    assert nb.client.kernel_info(reply=True, timeout=20)["content"]["status"] == "ok"
-    assert "cell_start" not in agent.received_kinds()
-
-
 def test_the_clients_connection_is_encrypted_with_the_keys_of_their_file(start):
     public, secret = zmq.curve_keypair()
     keys = {"curve_publickey": public.decode(), "curve_secretkey": secret.decode()}

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.environments import python_of
 from tests.story.front_end import PROXY, eventually
 from tests.story.jupyter_process import command_line, processes_of
 from tests.story.tools import STATE, notebook_file, tool
@@ -98,10 +99,25 @@ def test_without_a_scheduler_there_is_one_warning_or_an_error_if_gpus_are_requir
     nothing = str(server.folder / "nothing")
     with tool(server, *execute(path), GPUSHARE_STATE=nothing) as nbconvert:
         assert nbconvert.wait() == 0, nbconvert.text
-        assert nbconvert.text.count("gpushare: the kernel starts without a GPU: no scheduler") == 1
+        line = "gpushare: the kernel starts without a share, and is not governed: no scheduler"
+        assert nbconvert.text.count(line) == 1
     with tool(server, *execute(path), GPUSHARE_STATE=nothing, GPUSHARE_REQUIRED="1") as nbconvert:
         assert nbconvert.wait() == 1
         assert "no GPU: no scheduler is known" in nbconvert.text.strip().splitlines()[-1]
+
+
+def test_without_a_scheduler_a_foreign_kernel_can_import_gpu_and_says_why_it_has_none(server):
+    argv = [str(python_of("oldest")), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    command = ["env", "-u", "PYTHONPATH", *argv]
+    metadata = {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner", "config": {}}}
+    spec = {"argv": command, "display_name": "old", "language": "python", "metadata": metadata}
+    server.kernelspec("old", spec)
+    cells = STATE, "%gpu", "%%gpu 0.5\n1"
+    path = notebook_file(server.folder, "foreign.ipynb", "old", *cells)
+    with tool(server, *execute(path), GPUSHARE_STATE=str(server.folder / "nothing")) as nbconvert:
+        assert nbconvert.wait() == 1
+        assert "this kernel has no GPU share: no scheduler is known" in nbconvert.text
+        assert "starts without a share" not in nbconvert.text  # nothing was requested
 
 
 def test_a_command_with_a_share_lends_it_to_its_notebooks(server):
