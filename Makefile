@@ -49,7 +49,7 @@ $(STAMPS)/labextension: $(LAB_SOURCES) $(STAMPS)/node_modules
 
 $(STAMPS)/installed: pyproject.toml labextension/package.json jupyter_gpushare/server_extension/enable.json $(STAMPS)/tools $(STAMPS)/node_modules | $(STAMPS)/labextension
 	@rm -rf $(SHARED) # pip must not follow the link of an earlier run into this tree
-	$(PY) -m pip install -q --no-build-isolation -e '.[test,dev,demo,plot]'
+	$(PY) -m pip install -q --no-build-isolation -e '.[test,dev,demo,plot,docs]'
 	@rm -rf $(SHARED) && ln -s $(CURDIR)/$(LAB) $(SHARED) # a later build takes effect without another install
 	@touch $@
 
@@ -156,7 +156,8 @@ schema: venv ## generate schema.ts, openapi.json and docs/reference from the cod
 	$(PY) -m jupyter_gpushare.routes --openapi docs/openapi.json --typescript labextension/src/schema.ts
 	$(PY) docs/render_reference.py
 
-docs: venv ## check the examples and links of the docs
+docs: venv ## build the site in docs/_build/html, with warnings as errors, and check the examples and links
+	$(PY) -m sphinx -W --keep-going -n -q -j auto docs docs/_build/html
 	$(PY) -m pytest -q tests/docs
 
 screenshots: venv $(STAMPS)/chromium ## take the screenshots of README and docs from the running product
@@ -166,4 +167,4 @@ dist: venv ## wheel and sdist in dist/
 	$(PY) -m build --no-isolation
 
 clean: ## remove build output; keep .venv
-	rm -rf dist build labextension/lib labextension/*.tsbuildinfo $(LAB) $(STAMPS)/labextension
+	rm -rf dist build docs/_build labextension/lib labextension/*.tsbuildinfo $(LAB) $(STAMPS)/labextension

@@ -1,5 +1,5 @@
 """Generates pages of docs/reference from tables in the code: commands, routes, permissions,
-columns, node pool options.
+columns, node pool options, and (in the modules beside it) codes, settings, metrics and bodies.
 
 Run `make schema` after a change; `--check` writes nothing and exits with 1, naming the page, if a
 page is stale.
@@ -12,6 +12,9 @@ import sys
 from pathlib import Path
 
 import click
+from render_bodies import bodies
+from render_codes import errors
+from render_settings import metrics, settings
 
 from jupyter_gpushare.cli import COMMANDS, gpushare
 from jupyter_gpushare.core.model.pool_option import Choice, Duration, WholeNumber
@@ -56,7 +59,8 @@ def command_help(command: click.Command, name: str, parent: click.Context) -> st
 def rest() -> str:
     """The page of addresses, both sides."""
     head = (
-        "The bodies are in [openapi.json](../openapi.json) (scheduler) and, as TypeScript, in"
+        "The bodies are in [openapi.json](../openapi.json) (scheduler;"
+        " [as a page](rest-bodies.md)) and, as TypeScript, in"
         " [schema.ts](../../labextension/src/schema.ts) (Jupyter server). Every error has the body"
         ' `{"error": {"code", "message", "field"?}}`; `field` names the invalid field.'
         " Tables are also available as CSV: `?format=csv&columns=a,b`. Times are ISO 8601 with a"
@@ -185,6 +189,10 @@ PAGES = {
     FOLDER / "commands.md": commands,
     FOLDER / "rest.md": rest,
     FOLDER / "policy.schema.json": policy_schema_text,
+    FOLDER / "errors.md": lambda: errors(WRITTEN),
+    FOLDER / "settings.md": lambda: settings(WRITTEN),
+    FOLDER / "metrics.md": lambda: metrics(WRITTEN),
+    FOLDER / "rest-bodies.md": lambda: bodies(WRITTEN),
 }
 
 

@@ -190,7 +190,8 @@ def main(args: Sequence[str] | None = None) -> Any:
             standalone_mode=False,
         )
     except GpuShareError as error:
-        print_error(*_in_options(error, args))
+        what, where = _in_options(error, args)
+        print_error(what.rstrip(".") + _docs(error), where)
         sys.exit(_status(error))
     except click.exceptions.Abort:
         print_error("interrupted", _called(args))
@@ -217,6 +218,17 @@ def _in_options(error: GpuShareError, args: Sequence[str] | None) -> tuple[str, 
         where = COMMAND_OPTIONS.get(field, where)
         return with_options(error.message, COMMAND_OPTIONS), where
     return error.message, where
+
+
+def _docs(error: GpuShareError) -> str:
+    """Where the documentation explains the code; empty where the message says everything."""
+    from jupyter_gpushare.core.model.code_help import ERRORS, GENERAL_ERRORS, REASONS
+    from jupyter_gpushare.kernel.documentation import address_of_code
+
+    is_explained = error.code in ERRORS or error.code in set(REASONS)
+    if not is_explained or error.code in GENERAL_ERRORS or hasattr(error, "where"):
+        return ""
+    return f"; docs: {address_of_code(error.code)}"
 
 
 def _where(error: GpuShareError, args: Sequence[str] | None) -> str:

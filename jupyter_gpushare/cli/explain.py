@@ -12,7 +12,10 @@ from jupyter_gpushare.cli.completion_values import name_of, names_of
 from jupyter_gpushare.cli.discovery import ask, scheduler_options
 from jupyter_gpushare.cli.tables import amount
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
+from jupyter_gpushare.core.model.code_help import REASONS
 from jupyter_gpushare.core.model.errors import InvalidInput, NotFound
+from jupyter_gpushare.core.model.reason import ReasonCode
+from jupyter_gpushare.kernel.documentation import address_of_code
 
 __all__ = ["what_if", "why"]
 
@@ -77,14 +80,18 @@ def _without_reason(view: m.WorkloadView) -> str:
 
 
 def _details(reason: m.ReasonBody) -> list[str]:
-    """The code with its numbers, and a line per suggestion."""
+    """The code with its numbers, a line per suggestion (else the general remedy), and where the
+    documentation explains the code.
+    """
     numbers = [f"{name.replace('_', ' ')} {amount(n)}" for name, n in reason.numbers.items()]
     code = f"  {reason.code}: {', '.join(numbers)}" if numbers else f"  {reason.code}"
     lines = [code]
     for suggestion in reason.helps:
         label = "would help: " if suggestion.change != "wait" else ""
         lines.append(f"  {label}{suggestion.message}")
-    return lines
+    if not reason.helps and reason.code in set(ReasonCode):
+        lines.append(f"  to do: {REASONS[ReasonCode(reason.code)].remedy}")
+    return [*lines, f"  docs: {address_of_code(reason.code)}"]
 
 
 @click.command(name="what-if")

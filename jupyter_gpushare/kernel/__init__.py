@@ -17,6 +17,7 @@ frameworks          memory limits of PyTorch, CuPy and JAX
 connection          the socket to the node agent
 kernel_body         a kernel's body before the agent has sent one
 protocol            the version of the messages
+documentation       addresses of pages of the documentation
 option_names        options in place of the field names of a request
 sizes               amounts of memory as text
 simgpu              a simulated GPU for user code

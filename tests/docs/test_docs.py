@@ -15,7 +15,11 @@ import pytest
 from jupyter_gpushare.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    page
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if "_build" not in page.parts
+)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 RUNS = ("validate", "simulate", "fairshare")
 """Commands that need no running scheduler: what the pages say about them is run."""

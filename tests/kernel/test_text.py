@@ -13,6 +13,7 @@ from jupyter_gpushare.kernel.display import text as text_view
 from jupyter_gpushare.kernel.display.html import DisplayValue, card_html, table_html
 from jupyter_gpushare.kernel.display.output import box_html
 from jupyter_gpushare.kernel.display.state_words import STATE_WORDS, state_word
+from jupyter_gpushare.kernel.documentation import address_of_code
 from jupyter_gpushare.kernel.kernel_body import detached
 from jupyter_gpushare.kernel.magics.verbs import DEVICE_COLUMNS, QUEUE_COLUMNS
 from jupyter_gpushare.messages import KernelState
@@ -91,13 +92,14 @@ def test_a_reason_lists_its_numbers_with_labels():
         "GPUs: requested 1, free 0.5, largest free part 0.5",
         "queue position: 3",
         "to start sooner: Ask for less.",
+        f"docs: {address_of_code('WaitingForQuota')}",
     ]
 
 
 def test_waiting_is_no_way_to_start_sooner():
     wait = {"change": "wait", "to": "", "message": "It starts automatically."}
     lines = text_view.reason_text({**REASON, "helps": [*REASON["helps"], wait]}).split("\n")
-    assert lines[-2:] == ["to start sooner: Ask for less.", "It starts automatically."]
+    assert lines[-3:-1] == ["to start sooner: Ask for less.", "It starts automatically."]
 
 
 def test_the_status_shows_the_reason_without_code_and_numbers():

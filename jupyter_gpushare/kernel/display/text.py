@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from ..documentation import address_of_code
 from ..kernel_body import Json
 from ..sizes import memory_text
 from .state_words import state_word
@@ -101,7 +102,7 @@ def reason_text(
     reason: Json, position: int | None = None, expected: Json | None = None, *, brief: bool = False
 ) -> str:
     """The sentence, the queue position, the expected wait, and what would help; unless `brief` also
-    the code and the numbers.
+    the code, the numbers and the address of the documentation.
     """
     code = f" [{reason['code']}]" if reason.get("code") and not brief else ""
     lines = [reason["message"] + code]
@@ -116,6 +117,8 @@ def reason_text(
     for one in reason.get("helps", []):
         is_change = one.get("change") != "wait"
         lines.append(f"to start sooner: {one['message']}" if is_change else one["message"])
+    if code:
+        lines.append(f"docs: {address_of_code(reason['code'])}")
     return "\n".join(lines)
 
 

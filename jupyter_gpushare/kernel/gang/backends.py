@@ -97,7 +97,9 @@ def open_backend(name: str | None) -> Backend:
         GpuError: the library is unknown or not installed.
     """
     if name is not None and name not in BACKENDS:
-        raise GpuError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}", "invalid")
+        raise GpuError(
+            f"backend must be one of {', '.join(BACKENDS)}, got {name!r}", "invalid-input"
+        )
     for one in [name] if name is not None else BACKENDS:
         module, start = BACKENDS[one]
         if importlib.util.find_spec(module) is not None:

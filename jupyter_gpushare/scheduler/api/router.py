@@ -23,6 +23,7 @@ from jupyter_gpushare.core.model.errors import (
     NotFound,
     Unavailable,
 )
+from jupyter_gpushare.kernel.documentation import address_of_code
 from jupyter_gpushare.routes import ROUTES, Route, openapi
 from jupyter_gpushare.version import __version__
 
@@ -104,9 +105,9 @@ def _unauthenticated() -> NotAuthenticated:
 def error_answer(error: GpuShareError, headers: Mapping[str, str] | None = None) -> RouterResponse:
     """The one format of errors."""
     detail = m.error_detail(error)
-    known = (
-        {"WWW-Authenticate": "Bearer"} if error.status_hint == NotAuthenticated.status_hint else {}
-    )
+    known = {"Link": f'<{address_of_code(error.code)}>; rel="help"'}
+    if error.status_hint == NotAuthenticated.status_hint:
+        known["WWW-Authenticate"] = "Bearer"
     if isinstance(error, RateLimited):
         known["Retry-After"] = str(error.after)
     return RouterResponse(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import prometheus_client as prometheus
 from prometheus_client.core import GaugeMetricFamily
@@ -17,6 +17,7 @@ from jupyter_gpushare.core.model.decisions import Decisions
 
 from ..state.workload_records import WorkloadRecord
 from ..store.reads import EVENTS_KEPT
+from .metric_table import EVICTING, PREFIX, RUNGS, metric
 from .queue_demand import queues_with_changes
 from .service import SchedulerService
 from .tables import queue_rows
@@ -25,22 +26,12 @@ __all__ = ["Metrics"]
 
 MIB: Final = 1 << 20
 UNLIMITED: Final = float("inf")
-WAITS: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
-CYCLES: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30)
-SYNCS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2)
-RUNGS: Final = ("caches", "notice", "suspended", "moved", "killed")
-"""The steps by which agents reclaim memory, as they count them."""
-
-EVICTING: Final = (
-    "consolidation",
-    "reclaim",
-    "preempt",
-    "stale_gang_eviction",
-    "drain",
-    "max_running",
-    "idle",
-)
-"""Sources of evictions: actions of the cycle, a drain, and rules of the policy."""
+TOOK: Final = {
+    "gate_waits_ms": "gate_wait_seconds",
+    "suspends_ms": "suspend_seconds",
+    "resumes_ms": "resume_seconds",
+}
+"""Field of a usage report -> histogram."""
 
 
 class Metrics:
@@ -49,48 +40,13 @@ class Metrics:
     def __init__(self, service: SchedulerService) -> None:
         self._service = service
         self._registry = prometheus.CollectorRegistry()
-        more: dict[str, Any] = {"namespace": "gpushare", "registry": self._registry}
-        self._cycle_seconds = prometheus.Histogram(
-            "cycle_seconds", "Duration of a cycle.", ["action"], buckets=CYCLES, **more
-        )
-        self._evictions = prometheus.Counter(
-            "evictions", "Pods evicted, by the action that did it.", ["action"], **more
-        )
-        self._sync_seconds = prometheus.Histogram(
-            "sync_seconds",
-            "Syncing commits to the disk, before they are announced.",
-            buckets=SYNCS,
-            **more,
-        )
-        self._lag_seconds = prometheus.Histogram(
-            "loop_lag_seconds",
-            "Delay of a timer: how long calls wait while the event loop is busy.",
-            buckets=CYCLES,
-            **more,
-        )
-        self._grant_wait = prometheus.Histogram(
-            "grant_wait_seconds", "From submission to the first grant.", buckets=WAITS, **more
-        )
-        self._reclaims = prometheus.Counter(
-            "reclaims", "GPU memory reclaimed on nodes, by step.", ["rung"], **more
-        )
-        self._took = {
-            "gate_waits_ms": prometheus.Histogram(
-                "gate_wait_seconds",
-                "From a cell's start until it is allowed to run.",
-                buckets=WAITS,
-                **more,
-            ),
-            "suspends_ms": prometheus.Histogram(
-                "suspend_seconds",
-                "Saving a kernel's GPU memory to the host.",
-                buckets=CYCLES,
-                **more,
-            ),
-            "resumes_ms": prometheus.Histogram(
-                "resume_seconds", "Restoring a kernel's GPU memory.", buckets=CYCLES, **more
-            ),
-        }
+        self._cycle_seconds = self._histogram("cycle_seconds")
+        self._sync_seconds = self._histogram("sync_seconds")
+        self._lag_seconds = self._histogram("loop_lag_seconds")
+        self._grant_wait = self._histogram("grant_wait_seconds")
+        self._took = {field: self._histogram(name) for field, name in TOOK.items()}
+        self._evictions = self._counter("evictions")
+        self._reclaims = self._counter("reclaims")
         # A series that starts at 0 has a rate from its first event on; one that appears with its
         # first event has lost that event.
         for action in EVICTING:
@@ -103,6 +59,16 @@ class Metrics:
         prometheus.ProcessCollector(registry=self._registry)
         prometheus.GCCollector(registry=self._registry)
         prometheus.PlatformCollector(registry=self._registry)
+
+    def _histogram(self, name: str) -> prometheus.Histogram:
+        row = metric(name)
+        return prometheus.Histogram(
+            PREFIX + name, row.help, row.labels, registry=self._registry, buckets=row.buckets
+        )
+
+    def _counter(self, name: str) -> prometheus.Counter:
+        row = metric(name)
+        return prometheus.Counter(PREFIX + name, row.help, row.labels, registry=self._registry)
 
     def text(self) -> bytes:
         """The text exposition format."""
@@ -155,11 +121,7 @@ class _StateCollector:
         queues = queues_with_changes(self._service.unit_of_work)
         rows = queue_rows(queues, {q.queue for q in queues})
         for name in ("quota", "limit", "fair_share", "allocated", "requested"):
-            family = GaugeMetricFamily(
-                f"gpushare_queue_{name}",
-                f"{name} of a queue: GPUs, cores or MiB.",
-                labels=["queue", "kind", "pool", "resource"],
-            )
+            family = _family(f"queue_{name}")
             for row in rows:
                 value = getattr(row, name)
                 family.add_metric(
@@ -169,11 +131,7 @@ class _StateCollector:
             yield family
 
     def _workloads(self) -> Metric:
-        family = GaugeMetricFamily(
-            "gpushare_workloads",
-            "Workloads by state and reason.",
-            labels=["state", "reason", "pool"],
-        )
+        family = _family("workloads")
         tally = Tally(self._kind(record) for record in self._service.unit_of_work.records.values())
         for labels, count in tally.items():
             family.add_metric(labels, count)
@@ -187,11 +145,7 @@ class _StateCollector:
         return state, str(reason.code) if reason else "", pool
 
     def _memory(self) -> Metric:
-        family = GaugeMetricFamily(
-            "gpushare_lease_memory_bytes",
-            "GPU memory of all leases, as reported by agents.",
-            labels=["kind"],
-        )
+        family = _family("lease_memory_bytes")
         reports = [
             report.memory_mib
             for record in self._service.unit_of_work.records.values()
@@ -202,11 +156,7 @@ class _StateCollector:
         return family
 
     def _ungated(self) -> Metric:
-        family = GaugeMetricFamily(
-            "gpushare_ungated_kernels",
-            "Kernels with a lease whose cells do not ask before they run.",
-            labels=["node"],
-        )
+        family = _family("ungated_kernels")
         counts = dict.fromkeys(self._service.unit_of_work.cluster.nodes, 0)
         for record in self._service.unit_of_work.records.values():
             for lease in record.leases.values():
@@ -218,16 +168,8 @@ class _StateCollector:
         return family
 
     def _nodes(self) -> Iterator[Metric]:
-        ready = GaugeMetricFamily(
-            "gpushare_node_ready",
-            "1: the node accepts workloads; 0: it does not, with the reason.",
-            labels=["node", "reason"],
-        )
-        tiers = GaugeMetricFamily(
-            "gpushare_agent_tier",
-            "1: the node's agent has this capability.",
-            labels=["node", "tier"],
-        )
+        ready = _family("node_ready")
+        tiers = _family("agent_tier")
         for name, state in sorted(self._service.unit_of_work.cluster.nodes.items()):
             for reason in state.node.reasons or ("",):
                 ready.add_metric([name, reason], 1 if state.node.ready else 0)
@@ -235,6 +177,11 @@ class _StateCollector:
                 tiers.add_metric([name, tier], 1)
         yield ready
         yield tiers
+
+
+def _family(name: str) -> GaugeMetricFamily:
+    row = metric(name)
+    return GaugeMetricFamily(PREFIX + name, row.help, labels=row.labels)
 
 
 def _is_first_grant(record: WorkloadRecord, nodes: int) -> bool:

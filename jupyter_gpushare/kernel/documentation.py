@@ -1,0 +1,20 @@
+"""The address of the documentation, and of the explanation of a code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["DOCUMENTATION", "address_of_code", "anchor_of"]
+
+DOCUMENTATION: Final = "https://jupyter-gpushare.readthedocs.io/en/latest"
+
+
+def address_of_code(code: str) -> str:
+    """Cause and remedy of an error code, a reason or a node condition."""
+    return f"{DOCUMENTATION}/reference/errors.html#{anchor_of(code)}"
+
+
+def anchor_of(code: str) -> str:
+    """The id of its heading. Jupyter's own errors (`http-404`) share one."""
+    is_http = code.startswith("http-")
+    return "http-status" if is_http else code.lower().replace(" ", "-")
