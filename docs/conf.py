@@ -45,6 +45,7 @@ myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline", "attrs_block
 myst_heading_anchors = 4
 myst_url_schemes = ["http", "https", "mailto"]
 
+add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_type_aliases = {"Json": "Json"}

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import NotAllowed
+from jupyter_gpushare.kernel.documentation import address_of_code
 from tests.cli.command import Result, gpushare
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.running_server import RunningServer, asking, open_server
@@ -98,6 +100,9 @@ def test_why_gives_reason_numbers_and_place(tmp_path: Path):
         assert waits.status == 0
         assert "b is waiting: " in waits.stdout
         assert "requested 1" in waits.stdout
+        code = re.search(r"^  (\w+): requested", waits.stdout, re.MULTILINE)
+        assert code is not None
+        assert waits.stdout.endswith(f"  docs: {address_of_code(code[1])}\n")
         assert (
             json.loads((await shell(running, "why", "b", "--json")).stdout)["queue_position"] == 1
         )
@@ -115,6 +120,7 @@ def test_an_impossible_command_is_queued_only_if_asked_for(tmp_path: Path):
         words = ("run", *where, "--detach", "--gpu", 3)
         refused = await asyncio.to_thread(gpushare, *words, "--", "true")
         assert (refused.status, refused.stdout, refused.stderr.count("\n")) == (1, "", 1), refused
+        assert f"; docs: {address_of_code('NeverFits')} (" in refused.stderr
         queued = await asyncio.to_thread(gpushare, *words, "--queue-anyway", "--", "true")
         assert queued.status == 0, queued
         assert (await running.admin.workload(queued.stdout.strip())).state == "pending"
