@@ -14,7 +14,9 @@ from jupyter_gpushare.core.model.code_help import ERRORS, NODE_CONDITIONS, REASO
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.core.model.reason import ReasonCode
 from jupyter_gpushare.kernel.cell_gate import errors as cell_errors
-from jupyter_gpushare.kernel.documentation import anchor_of
+from jupyter_gpushare.kernel.documentation import address_of_code, anchor_of
+from jupyter_gpushare.scheduler.api.router import error_answer
+from jupyter_gpushare.scheduler.store.database import StoreUnavailable
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCES = [*(ROOT / "jupyter_gpushare").rglob("*.py"), *(ROOT / "node_agent").rglob("*.py")]
@@ -56,6 +58,11 @@ def test_no_two_codes_share_an_anchor() -> None:
     codes = [*ERRORS, *REASONS, *NODE_CONDITIONS]
     assert len({anchor_of(code) for code in codes}) == len(codes)
     assert {anchor_of("http-403"), anchor_of("http-404")} == {anchor_of("http-status")}
+
+
+def test_an_error_over_http_leads_to_its_explanation() -> None:
+    answer = error_answer(StoreUnavailable("disk full"))
+    assert answer.headers["Link"] == f'<{address_of_code("store-unavailable")}>; rel="help"'
 
 
 def test_texts_are_sentences() -> None:

@@ -21,7 +21,6 @@ from jupyter_gpushare.core.model.errors import (
     NotFound,
     Unavailable,
 )
-from jupyter_gpushare.kernel.documentation import address_of_code
 from jupyter_gpushare.routes import ROUTES
 from jupyter_gpushare.scheduler.api.router import LONGEST_BODY
 from jupyter_gpushare.scheduler.auth.identity import Identity
@@ -63,10 +62,7 @@ def test_unauthenticated_callers_do_not_learn_which_paths_exist(tmp_path: Path):
                 ("PATCH", "/api/v1/workloads"),
                 ("GET", "/api/v1/workloads/x/y"),
             ):
-                refused = await running.raw(verb, path)
-                assert refused.code == 401, path
-                help_link = f'<{address_of_code("not-authenticated")}>; rel="help"'
-                assert refused.headers["Link"] == help_link
+                assert (await running.raw(verb, path)).code == 401, path
             assert (await running.raw("POST", "/healthz", b"")).code == 405
 
     asyncio.run(story())
