@@ -13,7 +13,7 @@ ENDED = 1_000
 THREAD = """
 import threading
 def work():
-    for _ in range(80): simgpu.busy(0.05)
+    for _ in range(160): simgpu.busy(0.05)
 threading.Thread(target=work).start(); result = 1
 """
 
@@ -48,14 +48,14 @@ def test_restored_memory_is_no_work():
 def test_a_thread_that_works_after_its_cell_keeps_the_memory_until_it_rests():
     async def story():
         async with World(notice_ms=100) as world:
-            a = await working(world, suspend=2_500)
+            a = await working(world, suspend=5_000)
             kernel = world.agent.node.kernels["a"]
             assert (await a.run(THREAD))["result"] == 1
-            assert not kernel.gate.running
+            await world.until(lambda: not kernel.gate.running, "the cell has ended")
             await world.until(lambda: kernel.background.until, "noticed")
             assert kernel.is_running(world.agent.node.clock())
             await world.until(lambda: world.server.reported["a"].state == "suspended", "at rest")
-            assert kernel.memory.usage.busy_ms >= 80 * 50
+            assert kernel.memory.usage.busy_ms >= 160 * 50
             assert messages(world, "suspended")
 
     play(story())

@@ -13,6 +13,13 @@ from node_agent.reconcile.usage_sampler import LONGEST_MS, UsageSampler
 from tests.agent.simulated_node import GIB, World, play
 
 
+@pytest.fixture
+def sampled_by_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent itself takes no samples."""
+    monkeypatch.setattr("node_agent.app.SAMPLE_S", 3600)
+
+
+@pytest.mark.usefixtures("sampled_by_the_test")
 def test_usage_is_sampled_added_up_and_reported_once():
     async def story():
         async with World() as world:
@@ -43,6 +50,7 @@ def test_usage_is_sampled_added_up_and_reported_once():
     play(story())
 
 
+@pytest.mark.usefixtures("sampled_by_the_test")
 def test_a_machine_that_slept_books_no_use_and_a_link_that_is_down_loses_none():
     async def story():
         async with World() as world:
