@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from jupyter_gpushare.scheduler_packages import missing_text
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -201,6 +203,11 @@ def main(args: Sequence[str] | None = None) -> Any:
         sys.exit(BAD_INPUT)
     except click.ClickException as error:
         print_error(error.format_message(), _called(args))
+        sys.exit(REFUSED)
+    except ModuleNotFoundError as error:
+        if (text := missing_text(error, _called(args))) is None:
+            raise
+        print_error(text)
         sys.exit(REFUSED)
     except BrokenPipeError:
         sys.stderr.close()  # the reader (`| head`) has exited; Python would print an error at exit

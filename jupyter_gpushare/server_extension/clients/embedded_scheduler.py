@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.core.model.units import read_memory
+from jupyter_gpushare.scheduler_packages import missing_text
 from jupyter_gpushare.transports import UNIX, HttpTransport
 
 if TYPE_CHECKING:
@@ -64,10 +65,10 @@ async def start_local(
 
     Raises:
         SchedulerRunsElsewhere: another server of this user runs both.
-        GpuShareError: no GPUs, a bad policy, or another user's scheduler or agent uses the folder.
+        GpuShareError: no GPUs, a bad policy, another user's scheduler or agent uses the folder,
+            or the scheduler's packages are not installed.
     """
-    # SQL and NumPy are slow to import; the server's pages must not wait for them.
-    await asyncio.to_thread(import_module, "jupyter_gpushare.scheduler.embedded")
+    await _load_scheduler()
     from jupyter_gpushare.scheduler.embedded import EmbeddedServer, devices_here, run_watched
 
     await _check_unused(options.state_dir)
@@ -95,6 +96,18 @@ async def start_local(
     )
     await server.start()
     return server
+
+
+async def _load_scheduler() -> None:
+    """SQL and NumPy are slow to import; the server's pages must not wait for them."""
+    try:
+        await asyncio.to_thread(import_module, "jupyter_gpushare.scheduler.embedded")
+    except ModuleNotFoundError as error:
+        if (text := missing_text(error, "the scheduler inside this server")) is None:
+            raise
+        raise Unavailable(
+            f"{text}, or set scheduler_url to the address of a scheduler service"
+        ) from None
 
 
 async def _check_unused(state_dir: Path) -> None:
