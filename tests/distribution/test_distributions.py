@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.distributions import ROOT, Built, copy_of_the_tree, digest, run
+from tests.distribution.builds import ROOT, Built, copy_of_the_tree, digest, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
