@@ -22,7 +22,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv kernels demo check lint typecheck floors unit unit-decisions unit-service ts test hub5 bench docs screenshots schema schema-check dist clean kube-assets test-kube
+.PHONY: help venv kernels demo check lint typecheck floors unit unit-decisions unit-service ts test hub5 bench docs screenshots schema schema-check dist release clean kube-assets test-kube
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -143,7 +143,7 @@ test-kube: venv ## the tests on a real Kubernetes cluster; they are skipped wher
 hub5: venv ## the JupyterHub story test with JupyterHub 5; `make test` runs it with the newest version
 	$(PYTHON) -m venv $(VENV)/hub5
 	$(VENV)/hub5/bin/python -m pip install -q --no-build-isolation hatchling hatch-nodejs-version hatch-jupyter-builder editables
-	$(VENV)/hub5/bin/python -m pip install -q --no-build-isolation -e '.[hub]' 'jupyterhub>=5,<6' jupyterlab psutil pytest pytest-timeout websocket-client
+	$(VENV)/hub5/bin/python -m pip install -q --no-build-isolation -e '.[hub,scheduler]' 'jupyterhub>=5,<6' jupyterlab psutil pytest pytest-timeout websocket-client
 	$(VENV)/hub5/bin/python -m pytest -q tests/story/test_hub.py
 
 bench: venv ## benchmarks; the output is also written to docs/measurements
@@ -163,8 +163,21 @@ docs: venv ## build the site in docs/_build/html, with warnings as errors, and c
 screenshots: venv $(STAMPS)/chromium ## take the screenshots of README and docs from the running product
 	$(PY) tests/ui/screenshots.py docs/images
 
-dist: venv ## wheel and sdist in dist/
-	$(PY) -m build --no-isolation
+dist: venv ## wheel and sdist in dist/, checked as PyPI and pip do, and the bill of materials in build/
+	rm -rf dist && $(PY) -m build --no-isolation
+	$(PY) -m twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+	$(PY) docs/packaging/sbom.py dist/*.whl build/sbom.spdx.json
+
+release: venv ## version and release notes, committed and tagged: make release VERSION=1.2.3 (DRY_RUN=1: only show)
+	@test -n "$(VERSION)" || { echo "error: make release VERSION=1.2.3" >&2; exit 2; }
+	@test -n "$(DRY_RUN)" || test -z "$$(git status --porcelain)" || { echo "error: commit your changes first" >&2; exit 1; }
+	$(PY) docs/packaging/release.py $(VERSION) $(if $(DRY_RUN),--dry-run)
+ifndef DRY_RUN
+	$(MAKE) --no-print-directory schema dist
+	git add --all && git commit --quiet --message "Version $(VERSION)" && git tag --annotate v$(VERSION) --message "Version $(VERSION)"
+	@echo "git push --follow-tags publishes it"
+endif
 
 clean: ## remove build output; keep .venv
 	rm -rf dist build docs/_build labextension/lib labextension/*.tsbuildinfo $(LAB) $(STAMPS)/labextension
