@@ -7,18 +7,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib import import_module, resources
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
+from jupyter_gpushare.cli.demo_notebooks import demo_notebook, kept_notebooks
 from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput
 from jupyter_gpushare.core.model.units import read_memory
 
@@ -60,7 +62,7 @@ def demo(
     if read_memory(gpu_memory, what="gpu-memory", needs_unit=True) <= 0:
         raise InvalidInput(f"gpu-memory must be more than 0, got {gpu_memory}", field="gpu-memory")
     _check_address(ip)
-    with _folder() as folder:
+    with _folder() as folder, kept_notebooks(folder / "notebooks", NOTEBOOKS):
         file = _policy(folder, gpus, policy)
         _own_jupyter_folders(folder)
         config = _config(folder, file, gpus, gpu_memory, port, ip, no_browser)
@@ -137,9 +139,7 @@ def _own_jupyter_folders(folder: Path) -> None:
     for name in ("notebooks", "config", "runtime", "state", "settings", "workspaces"):
         (folder / name).mkdir(mode=0o700)
     for name in NOTEBOOKS:
-        (notebooks / name).write_bytes(
-            resources.files("jupyter_gpushare").joinpath("demo", name).read_bytes()
-        )
+        (notebooks / name).write_bytes(demo_notebook(name))
     _with_sidebar(folder / "workspaces")
     # no question whether JupyterLab may fetch news
     quiet = {
@@ -188,9 +188,13 @@ def _config(
             "root_dir": str(folder / "notebooks"),
             "allow_root": os.geteuid() == 0,
             "answer_yes": True,
+            "log_level": "WARN",
         },
+        # a token of our own: Jupyter prints the addresses only of one that it made itself
+        IdentityProvider={"token": secrets.token_hex(24)},
         LabApp={
             "default_url": f"/lab/tree/{TUTORIAL}",
+            "log_level": "WARN",
             "open_browser": not no_browser,
             # the defaults were computed when LabApp was imported
             "user_settings_dir": str(folder / "settings"),
@@ -217,12 +221,13 @@ def _handle_signals() -> None:
 
 
 def _print_summary(server: Any, folder: Path, policy: Path, gpus: int, gpu_memory: str) -> None:
-    """Prints the URL (the port is bound by now), the policy, and that the GPUs are simulated."""
+    """Prints the one URL, of the tutorial (the port is bound by now), the policy, and that the
+    GPUs are simulated.
+    """
+    root, token = server.connection_url.split("?")[0], server.identity_provider.token
     click.echo(f"JupyterLab with {gpus} simulated GPUs of {gpu_memory}: no real GPU is used.")
-    click.echo(
-        f"  open    {server.connection_url.split('?')[0]}lab?token={server.identity_provider.token}"
-    )
+    click.echo(f"  open    {root}lab/tree/{TUTORIAL}?token={token}")
     click.echo(f"  policy  {policy} (changes take effect at once)")
-    click.echo(f"  files   {folder} (removed at exit)")
-    click.echo("  Ctrl-C ends it.")
+    click.echo(f"  files   {folder / 'notebooks'} (changed ones are kept at exit)")
+    click.echo("  Ctrl-C ends it. In another terminal: jupyter gpushare status, or top.")
     sys.stdout.flush()

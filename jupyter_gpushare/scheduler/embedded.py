@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 from typing import Literal
 
+from jupyter_gpushare.addresses import SCHEDULER_LOCK
 from jupyter_gpushare.client import SchedulerClient, Wire
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.core.model.reason import counted
@@ -30,7 +31,7 @@ from .auth.identity import Identity
 from .auth.peer_credentials import UnixPeers
 from .http.listeners import NOTE, ListenAddress, Listeners
 from .policy.policy_file import default_demo_policy, load_policy, parse_policy
-from .server import LOCK, SchedulerServer, make_state_dir
+from .server import SchedulerServer, make_state_dir
 from .store.locks import is_held
 
 __all__ = [
@@ -113,7 +114,7 @@ class _InProcessAgentLink:
 
 def is_served(state_dir: Path) -> bool:
     """Whether a scheduler runs in this state directory, usually the user's other server."""
-    lock = state_dir / LOCK
+    lock = state_dir / SCHEDULER_LOCK
     return lock.exists() and is_held(lock)
 
 

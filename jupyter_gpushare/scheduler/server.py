@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from jupyter_gpushare.addresses import SCHEDULER_LOCK
 from jupyter_gpushare.core.model.decisions import Decisions
 from jupyter_gpushare.core.model.errors import Unavailable
 
@@ -35,18 +36,9 @@ from .store.locks import lock_of, only_one
 from .store.retention import ENDED_PER_USER
 from .store.store import Retention, Store
 
-__all__ = [
-    "BUILT_IN_POLICY",
-    "LOCK",
-    "SchedulerServer",
-    "make_state_dir",
-    "own_database",
-    "wall_clock",
-]
+__all__ = ["BUILT_IN_POLICY", "SchedulerServer", "make_state_dir", "own_database", "wall_clock"]
 
 log = logging.getLogger("gpushare.scheduler")
-LOCK: Final = "scheduler.lock"
-"""In a state directory: locked by the scheduler that runs in it."""
 BUILT_IN_POLICY: Final = "projects: [{name: shared}]\n"
 """Without a policy file: one project for everybody that shares all GPUs."""
 
@@ -146,12 +138,16 @@ class SchedulerServer:
         own = state_dir / "scheduler.sqlite"
         self._locks.callback(
             os.close,
-            only_one(state_dir / LOCK, "another scheduler runs in this state directory", state_dir),
+            only_one(
+                state_dir / SCHEDULER_LOCK,
+                "another scheduler runs in this state directory",
+                state_dir,
+            ),
         )
         file = file_in(db_url) if db_url else own
         if (
             file is not None
-            and file.with_suffix(".lock").absolute() != (state_dir / LOCK).absolute()
+            and file.with_suffix(".lock").absolute() != (state_dir / SCHEDULER_LOCK).absolute()
         ):
             self._locks.callback(os.close, lock_of(file))
         return db_url or own_database(own)
@@ -188,7 +184,7 @@ def make_state_dir(state_dir: Path) -> None:
     """Creates a directory for its owner only. Raises Unavailable."""
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(state_dir / SCHEDULER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise Unavailable(
             f"the state directory cannot be used: {error.strerror or error}", field=str(state_dir)

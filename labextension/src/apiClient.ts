@@ -3,7 +3,7 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
 import { KernelRequest, Projects, ROUTES, Status, StreamFrame, WhatIfAnswer } from './schema';
-import { Action, IRequestError, LOST, SILENT } from './state';
+import { Action, IRequestError, LOGGED_OUT, LOST, SILENT } from './state';
 
 export interface IStreamListener {
   onSnapshot(status: Status): void;
@@ -211,8 +211,12 @@ function pathWith(path: string, names: INames): string {
 /** The server's error body (`{"error": {"code", "message", "field"?}}`), else its status line. */
 function refusal(response: Response, text: string): RequestError {
   try {
-    const { message, field } = JSON.parse(text).error;
-    return new RequestError(String(message), field ?? null, response.status);
+    const { code, message, field } = JSON.parse(text).error;
+    return new RequestError(
+      code === 'logged-out' ? LOGGED_OUT : String(message),
+      field ?? null,
+      response.status
+    );
   } catch {
     const what =
       response.status === 404

@@ -6,6 +6,7 @@ import { notebook } from './plugins/notebook';
 import { notifier, relaunch } from './plugins/notifier';
 import { sidebar } from './plugins/sidebar';
 import { statusbar } from './plugins/statusbar';
+import { tour } from './plugins/tour';
 
-export default [model, sidebar, notebook, notifier, relaunch, launcher, statusbar, dashboard];
+export default [model, sidebar, notebook, notifier, relaunch, launcher, statusbar, dashboard, tour];
 export { IGpuShare } from './tokens';

@@ -3,7 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 
 import { kernelName, secondsLeft, shareText, timeLeft } from './format';
 import { Event, EventKind, Kernel, PendingChange } from './schema';
-import { IKernelEvent, LOST, SILENT } from './state';
+import { IKernelEvent, LOGGED_OUT, LOST, SILENT } from './state';
 
 export type Tone = 'info' | 'success' | 'warning' | 'error';
 
@@ -86,6 +86,10 @@ export function problemText(problem: string | null, trans: TranslationBundle): s
       return trans.__('The connection to the Jupyter server was lost.');
     case SILENT:
       return trans.__('The Jupyter server does not respond.');
+    case LOGGED_OUT:
+      return trans.__(
+        'You are not logged in any more: the Jupyter server was restarted with a new token. Open the address that it printed, or log in.'
+      );
     default:
       return sentence(problem ?? '');
   }

@@ -4,6 +4,7 @@ import { Event, Kernel, ProjectRow, Status, StreamFrame } from './schema';
 /** Connection problems, in our words. */
 export const LOST = 'The connection to the Jupyter server was lost.';
 export const SILENT = 'The Jupyter server does not respond.';
+export const LOGGED_OUT = 'You are not logged in at the Jupyter server.';
 
 /**
  * - loading: no response yet

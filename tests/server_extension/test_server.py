@@ -53,6 +53,7 @@ async def test_every_route_needs_a_token(jp_fetch):
         with pytest.raises(HTTPClientError) as error:
             await jp_fetch("gpushare", "api", *path, headers={"Authorization": "token wrong"})
         assert error.value.code in (401, 403)
+        assert json.loads(error.value.response.body)["error"]["code"] == "logged-out"
 
 
 async def test_the_stream_needs_a_token_too(jp_ws_fetch):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from contextlib import contextmanager
 
 import pytest
 
-from jupyter_gpushare.addresses import agent_socket, scheduler_note
+from jupyter_gpushare.addresses import SCHEDULER_LOCK, agent_socket, scheduler_note
 from jupyter_gpushare.core.model.errors import Unavailable
+from jupyter_gpushare.scheduler.store.locks import only_one
 from jupyter_gpushare.server_extension.headless.session import tool_session
 from jupyter_gpushare.server_extension.headless.tool import inherited, is_inside_share, tool_name
 
@@ -22,6 +25,26 @@ def test_the_scheduler_of_this_user_is_found_before_that_of_the_demo(tmp_path):
         (folder / "scheduler.json").write_text(json.dumps(note))
         found = scheduler_note(environ)
         assert (found.folder, found.url) == (folder, note["url"])
+
+
+def test_a_scheduler_that_runs_is_found_before_one_that_has_ended(tmp_path):
+    environ = {"GPUSHARE_STATE": str(tmp_path)}
+    (tmp_path / "demo").mkdir()
+    for folder in (tmp_path, tmp_path / "demo"):
+        note = {"url": f"unix://{folder}/s", "token_file": f"{folder}/token"}
+        (folder / "scheduler.json").write_text(json.dumps(note))
+    assert scheduler_note(environ).folder == tmp_path
+    with closing_fd(only_one(tmp_path / "demo" / SCHEDULER_LOCK, "held", tmp_path)):
+        assert scheduler_note(environ).folder == tmp_path / "demo"
+        with closing_fd(only_one(tmp_path / SCHEDULER_LOCK, "held", tmp_path)):
+            assert scheduler_note(environ).folder == tmp_path
+    assert scheduler_note(environ).folder == tmp_path
+
+
+@contextmanager
+def closing_fd(descriptor):
+    yield
+    os.close(descriptor)
 
 
 def test_the_agents_socket_is_beside_the_scheduler_or_in_the_environment(tmp_path):

@@ -7,13 +7,13 @@ import { join } from 'node:path';
 const require = createRequire(new URL('../../labextension/package.json', import.meta.url));
 const { chromium } = require('playwright-core');
 
-// expected console errors: refused and unavailable servers, killed kernels
+// expected console errors: refused calls, unavailable servers, killed kernels
 const NOISE = [
   /favicon/,
   /source map/i,
   /ERR_CONNECTION/,
   /WebSocket connection to/,
-  /status of (400|503|504)/,
+  /status of (400|403|503|504)/,
   /debugger state/,
   /subshell creation failed/,
   /Directory not found/

@@ -23,8 +23,8 @@ URL = re.compile(r"https?://[\w.]+:\d+/\S*token=\S+")
 
 
 @contextmanager
-def demo(*options: str) -> Iterator[str]:
-    """`jupyter gpushare demo`; yields its URL with its token."""
+def tutorial(*options: str) -> Iterator[str]:
+    """`jupyter gpushare demo`; yields the URL that it prints, of the tutorial, with its token."""
     with TemporaryDirectory(prefix="gpushare-ui-") as folder:
         command = [
             sys.executable,
@@ -38,6 +38,13 @@ def demo(*options: str) -> Iterator[str]:
         ]
         with running(command, Path(folder)) as url:
             yield url
+
+
+@contextmanager
+def demo(*options: str) -> Iterator[str]:
+    """The same; yields the URL of JupyterLab without a notebook."""
+    with tutorial(*options) as url:
+        yield url.replace("/tree/tutorial.ipynb", "")
 
 
 @contextmanager

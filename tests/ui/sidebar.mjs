@@ -306,6 +306,20 @@ await inLab(url, async lab => {
   await expectText(/No running notebooks/);
   assert.equal(await panel.getByText(/Last updated at/).count(), 0);
 
+  // a restarted server with a new token: what to do, and where to log in
+  const login = /gpushare\/api\/status/;
+  const error = { code: 'logged-out', message: 'Forbidden' };
+  await page.route(login, route => route.fulfill({ status: 403, json: { error } }));
+  await configure({ down: true });
+  await configure({});
+  await expectText(/was restarted with a new token/);
+  assert.match(
+    await panel.getByRole('link', { name: 'Log in' }).getAttribute('href'),
+    /^http.*\/login$|^\/login$/
+  );
+  await page.unroute(login);
+  await panel.locator('[data-connection=live]').waitFor();
+
   // the stream resumed by revision
   assert.match((await calls()).findLast(call => call.method === 'WS').since, /^\d+$/);
 

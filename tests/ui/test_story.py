@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ui.lab import demo, run_script
+from tests.ui.lab import demo, run_script, tutorial
 
 
 @pytest.mark.browser
@@ -41,3 +41,12 @@ def test_requests_have_an_estimate_and_waiting_has_a_reason() -> None:
     """Launcher, toolbar, dialog with an estimate, reason for waiting, and alternatives."""
     with demo() as url:
         run_script("request_and_wait.mjs", url)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_run_all_of_the_tutorial_tells_its_story() -> None:
+    """The address of the demo opens it; cells wait for each other, and the sidebar opens."""
+    with tutorial() as url:
+        run_script("tutorial.mjs", url, limit_s=400)

@@ -20,6 +20,10 @@ __all__ = ["AUTH_RESOURCE", "GpuShareAPIHandler", "with_error_body"]
 AUTH_RESOURCE: Final = "gpushare"
 """Resource name for Jupyter's authorizer."""
 
+LOGGED_OUT: Final = "logged-out"
+"""Code of the error for a caller whom Jupyter does not know, for example a page that was opened
+before a restart with a new token (labextension/src/apiClient.ts).
+"""
 Verb = Callable[..., Awaitable[None]]
 
 
@@ -63,5 +67,7 @@ class GpuShareAPIHandler(APIHandler):
         if isinstance(error, web.HTTPError):
             message = error.log_message or error.reason
         message = message or HTTPStatus(status_code).phrase
-        detail = ErrorDetail(code=f"http-{status_code}", message=message)
+        is_unknown = status_code in (401, 403) and not self.current_user
+        code = LOGGED_OUT if is_unknown else f"http-{status_code}"
+        detail = ErrorDetail(code=code, message=message)
         self.send_error_body(status_code, detail)

@@ -20,6 +20,8 @@ const device = (index: number, changes: Partial<DeviceRow> = {}): DeviceRow => (
   foreign_processes: 0,
   ungated: [],
   utilization: null,
+  temperature_c: null,
+  power_w: null,
   mig: false,
   ...changes
 });

@@ -1,11 +1,12 @@
 /** The sidebar: my notebooks, my projects and this node. */
+import { PageConfig, URLExt } from '@jupyterlab/coreutils';
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { timeText } from '../format';
 import { problemText } from '../messages';
 import { SchedulerStatus, Status } from '../schema';
-import { IState } from '../state';
+import { IState, LOGGED_OUT } from '../state';
 import { IKernelActions, KernelCard } from './kernelCard';
 import { Node } from './node';
 import { Projects } from './projects';
@@ -50,9 +51,12 @@ export function ConnectionLine({
   trans
 }: Pick<IPanelProps, 'state' | 'onRetry' | 'trans'>): JSX.Element | null {
   const retry = (
-    <button className="jp-GpuShare-link" onClick={onRetry}>
-      {trans.__('Retry')}
-    </button>
+    <>
+      {state.problem === LOGGED_OUT && <LoginLink trans={trans} />}
+      <button className="jp-GpuShare-link" onClick={onRetry}>
+        {trans.__('Retry')}
+      </button>
+    </>
   );
   switch (state.connection) {
     case 'live':
@@ -73,6 +77,22 @@ export function ConnectionLine({
         </p>
       );
   }
+}
+
+/** Jupyter's login page, in another tab: unsaved work in this one is kept. */
+export function LoginLink({ trans }: { trans: TranslationBundle }): JSX.Element {
+  return (
+    <>
+      <a
+        className="jp-GpuShare-link"
+        href={URLExt.join(PageConfig.getBaseUrl(), 'login')}
+        target="_blank"
+        rel="noreferrer"
+      >
+        {trans.__('Log in')}
+      </a>{' '}
+    </>
+  );
 }
 
 function Known(props: IPanelProps & { status: Status }): JSX.Element {

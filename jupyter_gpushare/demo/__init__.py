@@ -1,0 +1,1 @@
+"""The notebooks of `jupyter gpushare demo`, and `tour`, with which the tutorial runs the others."""
