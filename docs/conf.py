@@ -76,7 +76,7 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"index": [], "tutorial": []}
+html_sidebars = {"index": [], "tutorial": [], "comparison": []}
 copybutton_prompt_text = r"\$ "
 copybutton_prompt_is_regexp = True
 

@@ -1,11 +1,8 @@
-"""The documentation is true: its links lead somewhere, its commands run, and every command is in
-it.
-"""
+"""The documentation is true: its links lead somewhere, and every command is in it."""
 
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +18,6 @@ PAGES = sorted(
     if "_build" not in page.parts
 )
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-RUNS = ("validate", "simulate", "fairshare")
-"""Commands that need no running scheduler: what the pages say about them is run."""
-COMMAND = re.compile(r"^ {4}jupyter gpushare (.*)$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -35,25 +29,6 @@ def test_links_lead_somewhere(page: Path) -> None:
     folder = ROOT if is_fragment else page.parent
     targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
     assert [target for target in targets if not (folder / target).exists()] == []
-
-
-def shown_commands() -> list[str]:
-    lines = {
-        line.partition("  #")[0].strip()
-        for page in PAGES
-        for line in COMMAND.findall(page.read_text())
-    }
-    return sorted(line for line in lines if line.split()[0] in RUNS)
-
-
-@pytest.mark.parametrize("line", shown_commands())
-def test_commands_run(line: str) -> None:
-    """What a reader copies from a page works in the root of the repository."""
-    command = [sys.executable, "-m", "jupyter_gpushare.cli", *shlex.split(line)]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)
