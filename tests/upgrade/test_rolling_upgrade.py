@@ -1,5 +1,5 @@
-"""From 0.1.0 to this version while notebooks run: the scheduler first, then the agent, then the
-Jupyter server. Both versions run side by side at every step.
+"""From 0.1.0 to this version while notebooks run: the scheduler first, then the agent (once back
+and again), then the Jupyter server. Both versions run side by side at every step.
 """
 
 from __future__ import annotations
@@ -79,6 +79,13 @@ def test_notebooks_keep_their_memory_and_new_ones_start_at_every_step(
         assert (shown.returncode, shown.stderr) == (0, "")
         assert "second.ipynb" in shown.stdout
     assert psutil.Process(third.pid).environ()["PYTHONPATH"] == str(old_tree)
+
+    server.upgrade("agent", old_tree)
+    eventually(lambda: is_reachable(server), "the old agent reads what the new one wrote")
+    keeps(first)
+    server.upgrade("agent")
+    eventually(lambda: is_reachable(server), "the new agent again")
+    keeps(second)
 
     server.upgrade("jupyter")
     eventually(lambda: is_reachable(server), "the new server reaches both")

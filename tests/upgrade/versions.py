@@ -73,10 +73,10 @@ class VersionedServer(Server):
         process.terminate()
         assert process.wait(60) == 0, self.logs()
 
-    def upgrade(self, name: str) -> None:
-        """The next version of one component, in place of the running one."""
+    def upgrade(self, name: str, to: Path = NEW) -> None:
+        """Another version of one component, in place of the running one."""
         self.end(name)
-        self.trees[name] = NEW
+        self.trees[name] = to
         {
             "scheduler": self.start_scheduler,
             "agent": self.start_agent,
