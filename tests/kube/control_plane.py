@@ -32,7 +32,7 @@ AUDIT_POLICY: Final = {
 START_S: Final = 120.0
 
 
-def until(condition: Callable[[], Any], what: str, within: float = 60.0) -> Any:
+def until(condition: Callable[[], Any], what: str, within: float = 120.0) -> Any:
     """The first true result; the last false one is part of the failure. Failed requests count as
     false.
     """

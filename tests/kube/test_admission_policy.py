@@ -11,7 +11,7 @@ from tests.kube.api import Refused
 from tests.kube.control_plane import ControlPlane, until
 from tests.kube.helm import Helm
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 NAMESPACE, ALLOWED, OTHER = "policy-test", "policy-hub", "policy-other"
 DEVICES = {"name": "NVIDIA_VISIBLE_DEVICES"}
 

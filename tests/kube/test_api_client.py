@@ -134,7 +134,7 @@ async def reflecting(api: ClusterApi) -> AsyncIterator[dict[str, str]]:
 
 
 async def until_copy(copy: dict[str, str], expected: dict[str, str]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while copy != expected:
             await asyncio.sleep(0.01)
 

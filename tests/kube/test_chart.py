@@ -11,7 +11,7 @@ from jupyter_gpushare.kube import names
 from tests.kube.control_plane import ControlPlane, until
 from tests.kube.helm import CHART, Helm, HelmFailed
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 ACCEPTED: dict[str, dict[str, Any]] = {
     "defaults": {},

@@ -9,7 +9,7 @@ from tests.kube.control_plane import ControlPlane, until
 from tests.kube.images import PYTHON, host_pod
 from tests.kube.node import OneNodeCluster
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_pod_is_bound_to_a_node_without_a_kubelet(control_plane: ControlPlane):

@@ -14,7 +14,7 @@ from jupyter_gpushare.kube.engine import EngineConfig
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubernetes_scheduler import Kubernetes, add_pod, until_async
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 NAMESPACE = "engine-test"
 MANAGED = {names.MANAGED_LABEL: "true"}

@@ -18,7 +18,7 @@ from tests.kube.lab import GPUS, NAMESPACE, Lab
 from tests.story.front_end import Notebook, eventually
 from tests.story.hub_process import Person
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

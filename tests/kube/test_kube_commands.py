@@ -27,7 +27,9 @@ OPERATOR = "check-operator"
 def run(*arguments: str | Path, kubeconfig: Path | str = "/nowhere") -> tuple[int, str, str]:
     env = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     command = [sys.executable, "-m", "jupyter_gpushare.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=env, timeout=180, check=False
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -83,7 +85,7 @@ def missing(cluster: ControlPlane) -> tuple[int, list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_check_names_what_is_missing(installed: ControlPlane) -> None:
     status, found = missing(installed)
     text = "\n".join(found)
@@ -119,7 +121,7 @@ async def missing_permissions(kubeconfig: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_check_names_each_permission_that_was_taken_away(installed: ControlPlane) -> None:
     """As the administrator, and as the scheduler itself."""
     token = installed.account_token(NAMESPACE, names.SCHEDULER_ACCOUNT)

@@ -180,7 +180,7 @@ async def read_all(api: ScriptedAnswers) -> tuple[dict[str, str], Reflector[str]
 
     reflector = Reflector(api, Resource("nodes"), labels_of, put, pause_s=0.0001)
     task = asyncio.create_task(reflector.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await api.over.wait()
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -213,7 +213,7 @@ def test_the_copy_equals_a_fresh_list(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0.005)
 

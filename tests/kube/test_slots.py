@@ -13,7 +13,7 @@ from jupyter_gpushare.kube import names
 from tests.kube.control_plane import ControlPlane, until
 from tests.kube.helm import Helm
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 NAMESPACE = "slots-test"
 SLOTS = f"{names.COMPONENT_LABEL}={names.COMPONENT_SLOT}"

@@ -9,7 +9,7 @@ import pytest
 from tests.kube.control_plane import ControlPlane, until
 from tests.kube.helm import Helm
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 NAMESPACE = "uninstall-test"
 VALUES = {
     "gpus": {"maxPerNode": 2, "injection": "none"},

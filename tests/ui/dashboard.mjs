@@ -159,12 +159,24 @@ await inLab(
     await page.setViewportSize({ width: 1280, height: 800 });
 
     // an unavailable server: stale rows are marked, and a retry loads them again
-    await page.route(/gpushare\/api\//, route => route.abort('connectionfailed'));
+    // (it is away until somebody retries: a poll must not bring it back first)
+    const retry = board.getByRole('button', { name: 'Retry' });
+    const isAsked = () => page.evaluate(() => window.__retried === true);
+    await page.route(/gpushare\/api\//, async route =>
+      (await isAsked()) ? route.continue() : route.abort('connectionfailed')
+    );
     await lab.command('gpushare:dashboard', { view: 'nodes' });
     await expectText(/Last updated at/);
-    await page.unroute(/gpushare\/api\//);
-    await board.getByRole('button', { name: 'Retry' }).click();
+    await board.evaluate(node =>
+      node.addEventListener(
+        'click',
+        event => (window.__retried = event.target.textContent === 'Retry'),
+        { capture: true }
+      )
+    );
+    await retry.click();
     await board.locator('[data-freshness=live]').waitFor();
+    await page.unroute(/gpushare\/api\//);
 
     assert.deepEqual(lab.pageErrors, []);
   },

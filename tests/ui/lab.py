@@ -147,7 +147,7 @@ def url_of(process: subprocess.Popen[bytes], log: Path) -> str:
     raise TimeoutError(f"no URL within {START_S} s:\n{log.read_text()}")
 
 
-def run_script(script: str, url: str, *arguments: str, limit_s: int = 240) -> str:
+def run_script(script: str, url: str, *arguments: str, limit_s: int = 400) -> str:
     """Run one browser script; returns its output, which explains a failure."""
     done = subprocess.run(
         ["node", str(HERE / script), url, *arguments],

@@ -9,7 +9,7 @@ from tests.ui.lab import demo, run_script
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_dashboard_shows_placement_queues_and_history() -> None:
     """By mouse and keyboard, in three themes and a narrow window; hidden, it does not poll."""
     with demo() as url:
@@ -18,7 +18,7 @@ def test_dashboard_shows_placement_queues_and_history() -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_ipywidgets_panel_follows_the_kernel() -> None:
     """Its buttons act, it updates while a cell runs, and a hidden panel receives no messages."""
     with demo() as url:

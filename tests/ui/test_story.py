@@ -9,7 +9,7 @@ from tests.ui.lab import demo, run_script, tutorial
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_two_notebooks_share_a_gpu_and_a_third_takes_it() -> None:
     """The sidebar shows each step; the moved notebook keeps its data; no kernel dies."""
     with demo() as url:
@@ -18,7 +18,7 @@ def test_two_notebooks_share_a_gpu_and_a_third_takes_it() -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_kernel_that_cannot_be_saved_is_warned_killed_and_restarted() -> None:
     """A countdown first; then no cell stays busy, and one notification reports the loss."""
     with demo() as url:
@@ -27,7 +27,7 @@ def test_a_kernel_that_cannot_be_saved_is_warned_killed_and_restarted() -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_actions_of_a_notice_keep_the_running_cell() -> None:
     """Suspend now and resume; request more. The running cell ends with its data."""
     with demo() as url:
@@ -36,7 +36,7 @@ def test_actions_of_a_notice_keep_the_running_cell() -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_requests_have_an_estimate_and_waiting_has_a_reason() -> None:
     """Launcher, toolbar, dialog with an estimate, reason for waiting, and alternatives."""
     with demo() as url:
