@@ -84,6 +84,8 @@ $(STAMPS)/kube-programs: tests/kube/tools/go.mod tests/kube/tools/build.sh | $(P
 kube-assets: $(STAMPS)/cc $(STAMPS)/kube-packages $(STAMPS)/kube-programs ## what tests/kube needs for a real cluster; about 7 minutes, once
 
 $(STAMPS)/kernels: tests/environments.py $(STAMPS)/installed
+	@test -d /usr/lib/R/site-library/IRkernel || { apt-get update -q && timeout 300 apt-get install -y -q --no-install-recommends r-cran-irkernel; } || \
+	  echo "no IRkernel: the tests of R kernels are skipped"
 	$(PY) -m tests.environments
 	@touch $@
 

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["ENVIRONMENTS", "Environment", "python_of"]
+__all__ = ["ENVIRONMENTS", "Environment", "python_of", "r_command"]
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".venv/kernels"
 PYENV = Path.home() / ".pyenv/versions"
+IRKERNEL = Path("/usr/lib/R/site-library/IRkernel")
+"""Where Debian's package has it."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,17 @@ ENVIRONMENTS = {
         Environment("oldest", ("3.9",), ("ipykernel==6.4.*", "ipython==7.23.1")),
         Environment("middle", ("3.12", "3.11", "3.10"), ("ipykernel==6.29.*", "ipywidgets==7.*")),
         Environment("newest", ("3.14", "3.13", "3.12", "3.11"), ("ipykernel>=7", "ipywidgets>=8")),
+        Environment("xeus", ("3.12", "3.11", "3.10", "3.13"), ("xeus-python>=0.19",)),
         Environment(
             "tools",
             (f"{sys.version_info[0]}.{sys.version_info[1]}",),
             ("papermill", "jupyter_console", "voila", "ipykernel"),
+            has_package=True,
+        ),
+        Environment(
+            "server",
+            ("3.11", "3.12"),
+            ("jupyter_server==2.13.*", "jupyterlab==4.2.*", "ipykernel==6.29.*"),
             has_package=True,
         ),
     )
@@ -74,6 +83,14 @@ def python_of(name: str) -> Path:
             reason = "run `make kernels`"
         pytest.skip(f"no environment {name!r} on this machine: {reason}")
     return environment.python
+
+
+def r_command() -> str:
+    """The program R, whose IRkernel can start; skips the test without it."""
+    program = shutil.which("R")
+    if program is None or not IRKERNEL.exists():
+        pytest.skip("no IRkernel on this machine: install Debian's r-cran-irkernel")
+    return program
 
 
 def _interpreter(versions: Iterable[str]) -> str | None:

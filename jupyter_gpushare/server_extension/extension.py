@@ -207,14 +207,13 @@ class GpuShareExtension(ExtensionApp):
         assert self.serverapp is not None
         web_app: Any = self.serverapp.web_app
         web_app.add_handlers(".*$", handlers(self.serverapp.base_url))
+        # not `_start_jupyter_server_extension`, which Jupyter Server 2.13 does not call
+        self.serverapp.io_loop.add_callback(self._start)
 
     def _socket(self) -> str:
         return self.agent_socket or str(Path(self.state_dir) / "agent.sock")
 
-    async def _start_jupyter_server_extension(
-        self,
-        serverapp: Any,  # noqa: ARG002 - Jupyter's signature
-    ) -> None:
+    def _start(self) -> None:
         """The event loop runs. The embedded services start in the background, unless the kernels
         run on a gateway.
         """

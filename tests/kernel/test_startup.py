@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,53 @@ def test_an_agent_of_another_protocol_is_named_once_and_cells_run(notebook, agen
     assert "does not match the node agent (protocol 2)" in result.text
     assert result.text.endswith("ran\n")
     assert "protocol" not in book.run("print('again')").text
+
+
+@pytest.fixture
+def other_version(tmp_path):
+    """A folder in which another version of the package is installed, which speaks protocol 2."""
+    site = tmp_path / "site"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(STARTUP.parent, site / "jupyter_gpushare/kernel", ignore=ignored)
+    protocol = site / "jupyter_gpushare/kernel/protocol.py"
+    protocol.write_text(protocol.read_text().replace("PROTOCOL: Final = 1", "PROTOCOL: Final = 2"))
+    (site / "jupyter_gpushare/__init__.py").write_text(
+        "from jupyter_gpushare.kernel.ipython_extension import *\n__version__ = '99'\n"
+        "def __getattr__(name):\n"
+        "    import importlib\n"
+        "    return importlib.import_module('jupyter_gpushare.kernel.' + name)\n"
+    )
+    return site
+
+
+def test_another_installed_version_is_replaced_by_that_of_the_provisioner(
+    notebook, agent, other_version
+):
+    agent.kernel["state"] = "attached"
+    book = notebook(startup=True, PYTHONPATH=str(other_version))
+    assert agent.receive("kernel_hello")["protocol"] == 1
+    code = "import jupyter_gpushare as g; print(g.__version__, g.gpu.status()['state'])"
+    assert book.run(code).text == "99 attached\n"
+
+
+def test_another_version_that_is_loaded_first_says_in_one_line_what_to_update(
+    notebook, agent, other_version, tmp_path
+):
+    profile = tmp_path / "ipython/profile_default"
+    profile.mkdir(parents=True)
+    config = "c.InteractiveShellApp.extensions = ['jupyter_gpushare']\n"
+    (profile / "ipython_kernel_config.py").write_text(config)
+    paths = {"PYTHONPATH": str(other_version), "IPYTHONDIR": str(tmp_path / "ipython")}
+    book = notebook(startup=True, GPUSHARE_WANTS_GPU="1", **paths)
+    assert agent.receive("kernel_hello")["protocol"] == 2
+    result = book.run("print('ran')")
+    line = (
+        "jupyter-gpushare of this kernel (protocol 2) does not match the node agent (protocol 1);"
+        " update jupyter-gpushare of the node agent of this machine, then restart the kernel"
+    )
+    assert result.text.count("protocol 2") == 1
+    assert line in result.text
+    assert result.text.endswith("ran\n")
 
 
 def test_a_plain_interpreter_only_runs_the_users_file(tmp_path):

@@ -160,6 +160,7 @@ class Notebook:
     def next(self, within: float) -> dict:
         self.ws.settimeout(max(0.01, within))
         message = json.loads(self.ws.recv())
+        message["parent_header"] = message["parent_header"] or {}  # xeus-python: None at its start
         self.all.append(message)
         return message
 

@@ -65,8 +65,12 @@ def command_line(process: psutil.Process) -> str:
 class Server(Rest):
     """A Jupyter server: embedded, or `remote` with scheduler and agent as separate processes."""
 
-    def __init__(self, folder: Path, *, remote: bool = False, gpus: int = 2) -> None:
+    def __init__(
+        self, folder: Path, *, remote: bool = False, gpus: int = 2, python: str = sys.executable
+    ) -> None:
+        """`python`: of the Jupyter server."""
         super().__init__(free_port())
+        self.python = python
         self.folder, self.remote, self.gpus = folder, remote, gpus
         self.scheduler_port = free_port()
         self.state = folder / "state"
@@ -110,7 +114,7 @@ class Server(Rest):
 
     def kernelspec(self, name: str, spec: dict) -> None:
         folder = self.folder / "data/kernels" / name
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         (folder / "kernel.json").write_text(json.dumps(spec))
 
     def _write_config(self) -> None:
@@ -157,7 +161,7 @@ class Server(Rest):
         return self
 
     def start_jupyter(self) -> None:
-        self._start("jupyter", sys.executable, "-m", "jupyter_server")
+        self._start("jupyter", self.python, "-m", "jupyter_server")
 
     def start_scheduler(self) -> None:
         gpushare = (sys.executable, "-m", "jupyter_gpushare.cli")

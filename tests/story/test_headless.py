@@ -4,14 +4,15 @@ kernelspec, wait for it, and release it.
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from tests.environments import python_of
 from tests.story.front_end import PROXY, eventually
 from tests.story.jupyter_process import command_line, processes_of
+from tests.story.other_kernels import other_kernel
 from tests.story.tools import STATE, notebook_file, tool
+
+__all__ = ["other_kernel"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 ALLOCATE = "from jupyter_gpushare import simgpu; b = simgpu.alloc('1GiB'); print('on a GPU')"
@@ -65,16 +66,14 @@ def test_a_script_gets_the_share_of_its_kernelspec(server):
     server.nothing_is_left()
 
 
-def test_a_bash_kernel_of_a_killed_tool_ends_with_its_proxy(server):
-    request = {"provisioner_name": "gpushare-provisioner", "config": {"gpu": 0.5}}
-    argv = [sys.executable, "-m", "bash_kernel", "-f", "{connection_file}"]
-    metadata = {"kernel_provisioner": request}
-    spec = {"argv": argv, "display_name": "bash", "language": "bash", "metadata": metadata}
-    server.kernelspec("bash", spec)
-    marker = server.folder / "marker"
-    path = notebook_file(server.folder, "bash.ipynb", "bash", f"touch {marker}", "sleep 600")
+def test_kernels_of_other_languages_end_with_a_killed_tool(server, other_kernel, tmp_path):
+    """R and xeus-python do not notice that their parent has gone."""
+    server.kernelspec("other", other_kernel.spec("other", gpu=0.5))
+    marker = tmp_path / "marker"
+    cells = other_kernel.run(f"touch {marker}"), other_kernel.run("sleep 600")
+    path = notebook_file(server.folder, "other.ipynb", "other", *cells)
     with tool(server, *execute(path)) as nbconvert:
-        eventually(marker.exists, "its first cell has run", 60)
+        eventually(marker.exists, f"its first cell has run; {nbconvert.text}", 60)
         assert server.allocated() == 0.5
         nbconvert.process.kill()
         eventually(lambda: server.allocated() == 0, "the share is free", 10)
@@ -84,7 +83,8 @@ def test_a_bash_kernel_of_a_killed_tool_ends_with_its_proxy(server):
 
 def _kernel_lines(server) -> list[str]:
     lines = [command_line(process) for process in processes_of(server.folder)]
-    return [line for line in lines if "bash_kernel" in line or PROXY in line]
+    kernels = ("bash_kernel", "IRkernel", "xpython", "interrupt_sensitive", PROXY)
+    return [line for line in lines if any(name in line for name in kernels)]
 
 
 def test_a_wrong_request_ends_the_tool_with_its_reason(server):
