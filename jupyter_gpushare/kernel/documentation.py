@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["DOCUMENTATION", "address_of_code", "anchor_of"]
+__all__ = ["DOCUMENTATION", "address_of_code", "anchor_of", "page_of_codes"]
 
 DOCUMENTATION: Final = "https://jupyter-gpushare.readthedocs.io/en/latest"
 
 
+def page_of_codes() -> str:
+    """The page with cause and remedy of every code."""
+    return f"{DOCUMENTATION}/reference/errors.html"
+
+
 def address_of_code(code: str) -> str:
     """Cause and remedy of an error code, a reason or a node condition."""
-    return f"{DOCUMENTATION}/reference/errors.html#{anchor_of(code)}"
+    return f"{page_of_codes()}#{anchor_of(code)}"
 
 
 def anchor_of(code: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from jupyter_gpushare import messages as m
+from jupyter_gpushare.kernel.documentation import page_of_codes
 
 from .jupyter import JUPYTER_ROUTES
 
@@ -48,8 +49,16 @@ def typescript() -> str:
         _TABLE_COLUMN,
         *(_columns(name, row) for name, row in _TABLES.items()),
         _routes(),
+        _documentation(),
     ]
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
+
+
+def _documentation() -> list[str]:
+    return [
+        "/** The page with cause and remedy of each reason; its anchors are codes in lower case. */",
+        f"export const REASONS_PAGE = '{page_of_codes()}';",
+    ]
 
 
 def _union(name: str, members: list[str]) -> list[str]:

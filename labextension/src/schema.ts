@@ -901,3 +901,6 @@ export const ROUTES = {
   kernelHistory: { verb: 'GET', path: 'gpushare/api/kernels/{kernel_id}/history' },
   stream: { verb: 'WS', path: 'gpushare/api/stream' }
 } as const;
+
+/** The page with cause and remedy of each reason; its anchors are codes in lower case. */
+export const REASONS_PAGE = 'https://jupyter-gpushare.readthedocs.io/en/latest/reference/errors.html';

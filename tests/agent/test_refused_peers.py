@@ -24,7 +24,7 @@ def test_a_process_of_no_pod_is_refused_and_told_why(caplog: pytest.LogCaptureFi
             path = str(node.config.socket_path())
             client = AgentClient(path, logging.getLogger("server"))
             task = asyncio.create_task(client.run(SimpleNamespace()))
-            await node.until(lambda: client.problem, "a Jupyter server is told why")
+            await node.until(lambda: client.problem, "a Jupyter server has the reason")
             assert client.problem == f"the node agent of this machine refuses this server: {NO_POD}"
             assert client.problem in caplog.text
             with pytest.raises(Unavailable, match=NO_POD):
@@ -32,7 +32,7 @@ def test_a_process_of_no_pod_is_refused_and_told_why(caplog: pytest.LogCaptureFi
             task.cancel()
             kernel = AgentConnection(AgentAddress("a", path, ""), lambda _: None)
             kernel.start()
-            await node.until(lambda: kernel.problem(), "a kernel is told why")
+            await node.until(lambda: kernel.problem(), "a kernel has the reason")
             assert kernel.loss_text == f"the node agent refuses this kernel: {NO_POD}"
             kernel.stop()
             assert f"is refused: {NO_POD}" in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from jupyter_gpushare.core.model.code_help import ERRORS, NODE_CONDITIONS, REASO
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.core.model.reason import ReasonCode
 from jupyter_gpushare.kernel.cell_gate import errors as cell_errors
-from jupyter_gpushare.kernel.documentation import address_of_code, anchor_of
+from jupyter_gpushare.kernel.documentation import DOCUMENTATION, address_of_code, anchor_of
 from jupyter_gpushare.scheduler.api.router import error_answer
 from jupyter_gpushare.scheduler.store.database import StoreUnavailable
 
@@ -63,6 +64,11 @@ def test_no_two_codes_share_an_anchor() -> None:
 def test_an_error_over_http_leads_to_its_explanation() -> None:
     answer = error_answer(StoreUnavailable("disk full"))
     assert answer.headers["Link"] == f'<{address_of_code("store-unavailable")}>; rel="help"'
+
+
+def test_the_address_is_that_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert DOCUMENTATION.startswith(project["urls"]["Documentation"])
 
 
 def test_texts_are_sentences() -> None:

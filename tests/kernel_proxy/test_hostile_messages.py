@@ -23,7 +23,7 @@ MALFORMED = (
 
 
 @pytest.fixture
-def stranger():
+def unknown_sender():
     """Connects to a port of the proxy."""
     with zmq.Context() as context:
         opened = []
@@ -54,11 +54,11 @@ def test_a_message_with_a_wrong_signature_reaches_neither_gate_nor_kernel(agent,
     assert "cell_start" not in agent.received_kinds()
 
 
-def test_malformed_messages_do_not_end_the_proxy(start, stranger):
+def test_malformed_messages_do_not_end_the_proxy(start, unknown_sender):
     kernel = start("sensitive")
     nb = kernel.client()
     for channel in ("shell", "control", "stdin"):
-        sender = stranger(kernel, channel)
+        sender = unknown_sender(kernel, channel)
         for frames in MALFORMED:
             sender.send_multipart(frames)
     assert nb.run("print('ran')").text == "ran\n"
@@ -81,7 +81,7 @@ def test_a_signed_message_that_no_parser_can_read_does_not_end_the_proxy(start, 
     assert first == second, "only the last request was a cell"
 
 
-def test_a_stranger_cannot_fill_the_memory_while_the_kernel_does_not_read(start):
+def test_an_unknown_sender_cannot_fill_the_memory_while_the_kernel_does_not_read(start):
     kernel = start()
     nb = kernel.client()
     before = most_memory(kernel.proxy.pid)
@@ -113,10 +113,10 @@ def test_replies_of_a_process_that_took_the_kernels_ports_are_dropped(agent, sta
     assert "cell_end" not in agent.received_kinds()
 
 
-def test_subscribers_that_send_nonsense_change_nothing(start, stranger):
+def test_subscribers_that_send_nonsense_change_nothing(start, unknown_sender):
     kernel = start()
     nb = kernel.client()
-    other = stranger(kernel, "iopub", zmq.XSUB)
+    other = unknown_sender(kernel, "iopub", zmq.XSUB)
     for frame in (b"garbage", b"\x01" * 1000, b"\x00other", b""):
         other.send(frame)
     assert nb.run("print('ran')").text == "ran\n"

@@ -3,7 +3,7 @@ import { sameRequest } from '../sameRequest';
 import { hasNoHistory } from '../notebooks';
 import { actionWords, possibleActions } from '../views/actions';
 import { explanation, overQuota } from '../views/projects';
-import { waitingSince } from '../views/reason';
+import { docsOf, waitingSince } from '../views/reason';
 import { aboutText, expectedShort, offerText } from '../expectedWait';
 import { ExpectedWait } from '../schema';
 import { changed, expectation } from '../views/whatIf';
@@ -243,4 +243,9 @@ test('a wait begins with the request or the eviction', () => {
   expect(waitingSince(kernel({ state: 'pending', events: [asked] }))).toBe(asked.time);
   expect(waitingSince(kernel({ state: 'pending', events: [asked, evicted] }))).toBe(evicted.time);
   expect(waitingSince(kernel({ events: [asked] }))).toBeNull();
+});
+
+test('a reason leads to its explanation in the documentation', () => {
+  const reason = { code: 'WaitingForFreeGPU', message: '', numbers: {}, helps: [] };
+  expect(docsOf(reason)).toMatch(/^https:.*\/reference\/errors\.html#waitingforfreegpu$/);
 });

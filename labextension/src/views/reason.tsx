@@ -5,7 +5,14 @@ import * as React from 'react';
 import { timeText } from '../format';
 import { changeText, sentence } from '../messages';
 import { sameRequest } from '../sameRequest';
-import { HelpBody, Kernel, KernelRequest, PendingChange, ReasonBody } from '../schema';
+import {
+  HelpBody,
+  Kernel,
+  KernelRequest,
+  PendingChange,
+  REASONS_PAGE,
+  ReasonBody
+} from '../schema';
 import { Act } from './actions';
 import { Expected } from './expectedWait';
 import { Alternatives, AskWhatIf, changed, useWhatIf } from './whatIf';
@@ -19,6 +26,11 @@ interface IReasonProps {
   /** The name of one of my kernels, or null. */
   nameOf: (kernelId: string) => string | null;
   trans: TranslationBundle;
+}
+
+/** The address of its cause and remedy in the documentation. */
+export function docsOf(reason: ReasonBody): string {
+  return `${REASONS_PAGE}#${reason.code.toLowerCase()}`;
 }
 
 export function Reason(props: IReasonProps): JSX.Element {
@@ -53,6 +65,16 @@ export function Reason(props: IReasonProps): JSX.Element {
           </ul>
         </>
       )}
+      <div>
+        <a
+          className="jp-GpuShare-link"
+          href={docsOf(reason)}
+          target="_blank"
+          rel="noopener"
+        >
+          {trans.__('About this reason')}
+        </a>
+      </div>
       {kernel.state === 'pending' && <AlternativesSection {...props} onOffered={setOffered} />}
     </div>
   );
