@@ -61,7 +61,8 @@ class Allocation:
         if work.asks_for_memory:  # charged by the node's device size, so checked for each pod
 
             def allowed(node: NodeState) -> bool:
-                return refusal(leaf, need.charge(node.capacity), work.preemptible) is None
+                charge = need.charge(node.capacity)
+                return refusal(leaf, charge, work.preemptible, work.user) is None
 
         assignment = best_assignment(
             self.pool, need, PlacementHints(among, scores, member.nominated), allowed

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
+from ..fairness.people import PersonUsage
 from ..model.amounts import NOTHING
 from ..model.errors import Conflict, InvalidInput, NotFound
 from ..model.events import (
@@ -18,6 +19,8 @@ from ..model.events import (
     NodeChanged,
     NodeJoined,
     NodeLeft,
+    PendingSince,
+    PersonMeasured,
     PodEnded,
     PodEvicted,
     PodNominated,
@@ -32,6 +35,7 @@ from ..model.events import (
 )
 from ..model.model import Node, Policy, Spot, Workload
 from .nodes import NodeState
+from .people import PeopleLedger
 from .pools import PoolState
 from .state import State
 from .work import Member, Status, Work
@@ -67,6 +71,11 @@ class Cluster:
     def usage(self) -> Mapping[tuple[str, str], tuple[int, int, int]]:
         """The last measurement by (queue, pool): see `UsageMeasured`."""
         return MappingProxyType(self._state.usage)
+
+    @property
+    def people(self) -> PeopleLedger:
+        """What people hold and have used, in projects with rules between their members."""
+        return self._state.people
 
     def spot(self, workload: str, pod: str) -> Spot | None:
         """Where the pod is, or is promised a place. None: nowhere, or there is no such pod."""
@@ -108,6 +117,10 @@ class Cluster:
         self._state.undo_log.close(mark)
 
     # -- changing
+
+    def advance(self, now: int) -> None:
+        """Time (ms) has passed, for the events that follow. Cycles do the same."""
+        self._state.people.advance(now)
 
     def apply(self, event: Event) -> None:
         """Applies an event. Raises `InvalidInput`, `Conflict` or `NotFound`, with nothing
@@ -173,6 +186,8 @@ def _held(state: State, event: WorkloadHeld) -> None:
     work = _work(state, event.id)
     state.undo_log.assign(work, "held", event.held)
     state.undo_log.push(_mark_dirty, state, work)
+    if not event.held:
+        state.undo_log.assign(work, "pending_since", max(work.created, state.people.now))
     _mark_dirty(state, work)
 
 
@@ -245,6 +260,19 @@ def _usage(state: State, event: UsageMeasured) -> None:
     before = state.usage.get(key, (0, 0, 0))
     _set_usage(state, key, event.usage)
     state.undo_log.push(_set_usage, state, key, before)
+
+
+def _pending_since(state: State, event: PendingSince) -> None:
+    state.undo_log.assign(_work(state, event.workload), "pending_since", event.since)
+
+
+def _person(state: State, event: PersonMeasured) -> None:
+    people = state.people.of(event.project, event.pool)
+    if people is None:
+        return  # the rules have been removed from the policy
+    people.set(event.user, PersonUsage(event.used, event.at, event.served))
+    if event.is_active:
+        state.undo_log.assign(people, "active", {**people.active, event.user: None})
 
 
 def _stale(state: State, event: StaleSince) -> None:
@@ -336,6 +364,8 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], None]] = cast(
         PodNominated: _nominated,
         PodEnded: _pod_ended,
         UsageMeasured: _usage,
+        PendingSince: _pending_since,
+        PersonMeasured: _person,
         StaleSince: _stale,
     },
 )

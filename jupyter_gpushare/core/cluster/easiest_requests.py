@@ -125,7 +125,8 @@ class EasiestRequests:
         if not (work.is_fresh and is_comparable(work, members)):
             self._others.setdefault(eq_class.pools, {})[eq_class] = None
             return
-        key = (work.project, work.preemptible, len(members) == 1, constraints(members))
+        rank = work.project, work.preemptible, eq_class.user
+        key = (*rank, len(members) == 1, constraints(members))
         self._keys[eq_class] = key
         groups = self._groups.setdefault(eq_class.pools, {})
         if key not in groups:

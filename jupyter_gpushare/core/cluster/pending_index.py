@@ -10,6 +10,7 @@ from ..model.model import DEFAULT_POOL, Policy, Project
 from .cow_dict import CowDict
 from .easiest_requests import EasiestRequests
 from .nodes import NodeState
+from .people import PeopleLedger
 from .pools import PoolState
 from .topology import problem_of
 from .undo_log import UndoLog
@@ -27,6 +28,7 @@ class PendingIndex:
     def __init__(self) -> None:
         self.undo_log = UndoLog()
         self.versions = VersionCounter()
+        self.people = PeopleLedger(self.undo_log)
         self.policy = Policy()
         self.nodes: dict[str, NodeState] = {}
         self.works: dict[str, Work] = {}
@@ -95,12 +97,24 @@ class PendingIndex:
         if not pools or work.project not in self.projects or problem_of(work.workload, self.policy):
             return None
         if work.is_fresh and not work.nominated:
-            return (work.project, pools, work.priority, work.preemptible, work.shape), pools, None
+            who = self._person(work, pools)
+            return (
+                (work.project, pools, work.priority, work.preemptible, who, work.shape),
+                pools,
+                None,
+            )
         return (
             (work.id,),
             pools,
             (*((m.name, m.status, m.nominated) for m in work.members.values()),),
         )
+
+    def _person(self, work: Work, pools: tuple[str, ...]) -> str:
+        """The user, if the project has rules between its members in one of these pools."""
+        if not self.people.is_used:
+            return ""
+        ruled = any(self.pools[name].queue(work.project).people is not None for name in pools)
+        return work.user if ruled else ""
 
     def _add(self, work: Work, classification: Classification | None) -> None:
         if work.is_stale:
@@ -116,6 +130,7 @@ class PendingIndex:
         eq_class = self.eq_classes.get(key)
         if eq_class is None:
             eq_class = self.eq_classes[key] = EquivalenceClass(key, work, pools, classification)
+            eq_class.user = self._person(work, pools)
             eq_class.wants = {pool: self._wanted(work, self.pools[pool]) for pool in pools}
             for pool in pools:
                 self.pools[pool].queue(work.project).pending.add(eq_class)

@@ -19,6 +19,7 @@ from ..model.model import DEFAULT_POOL, NodePool, Policy, Quota
 from .capacity import EmptyCapacity
 from .nodes import NodeState
 from .packing import Defragmenter
+from .people import PeopleLedger
 from .queues import QueueState
 from .versions import VersionCounter
 
@@ -118,6 +119,7 @@ class PoolState:
         "machines",
         "name",
         "nodes",
+        "people",
         "queues",
         "reservation",
         "smallest",
@@ -129,9 +131,13 @@ class PoolState:
     )
 
     def __init__(
-        self, config: NodePool, specs: dict[str, QueueSpec], versions: VersionCounter
+        self,
+        config: NodePool,
+        specs: dict[str, QueueSpec],
+        versions: VersionCounter,
+        people: PeopleLedger,
     ) -> None:
-        self.versions = versions
+        self.versions, self.people = versions, people
         self.config, self.name, self.specs = config, config.name, specs
         self.nodes: dict[str, NodeState] = {}
         self.buckets: dict[BucketKey, list[str]] = {}
@@ -167,6 +173,7 @@ class PoolState:
             known = self.queues[name] = QueueState(
                 name, spec.kind, parent, spec.in_pool(self.name), spec.created
             )
+            known.people = self.people.of(name, self.name)
         return known
 
     def has_candidates(self, *, besides: QueueState | None = None) -> bool:

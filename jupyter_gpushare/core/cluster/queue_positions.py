@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 
+from ..fairness.people import Waiter, waiting_order
 from ..model.amounts import Amounts
+from .people import PeopleSnapshot
 from .queues import QueueOrderKey, QueueSnapshot, QueueState, queue_order_key
 
 __all__ = ["WaitingClass", "positions_in"]
@@ -18,7 +20,7 @@ __all__ = ["WaitingClass", "positions_in"]
 class WaitingClass:
     """Equal pending workloads of one queue at the time of a snapshot."""
 
-    __slots__ = ("ask", "leaf", "members", "prefix", "total")
+    __slots__ = ("ask", "leaf", "members", "prefix", "total", "user")
 
     def __init__(
         self,
@@ -27,40 +29,62 @@ class WaitingClass:
         ask: Amounts,
         prefix: tuple[bool, int, int],
         members: tuple[tuple[int, str], ...],
+        user: str = "",
     ) -> None:
-        self.leaf, self.total, self.ask, self.prefix, self.members = (
+        self.leaf, self.total, self.ask, self.prefix, self.members, self.user = (
             leaf,
             total,
             ask,
             prefix,
             members,
+            user,
         )
 
 
 def positions_in(
-    classes: list[WaitingClass], snapshots: Mapping[QueueState, QueueSnapshot]
+    classes: list[WaitingClass],
+    snapshots: Mapping[QueueState, QueueSnapshot],
+    people: Mapping[str, PeopleSnapshot],
 ) -> Iterator[str]:
     """The ids of these classes of one pool in queue order, by what the queues held at the
-    snapshot.
+    snapshot. `people`: of projects with rules between their members.
     """
     if not classes:
         return
-    by_leaf: dict[str, list[tuple[tuple[bool, int, int], int, str, Amounts]]] = {}
+    by_name: dict[str, list[WaitingClass]] = {}
     leaves: dict[str, QueueState] = {}
     for waiting_class in classes:
         if waiting_class.leaf.name not in leaves:
             leaves[waiting_class.leaf.name] = waiting_class.leaf.frozen(snapshots)
-        by_leaf.setdefault(waiting_class.leaf.name, []).extend(
-            (waiting_class.prefix, created, id_, waiting_class.ask)
-            for created, id_ in waiting_class.members
-        )
-    for waiting in by_leaf.values():
-        waiting.sort(reverse=True)
+        by_name.setdefault(waiting_class.leaf.name, []).append(waiting_class)
+    by_leaf = {name: _last_first(own, people.get(name)) for name, own in by_name.items()}
     if len(by_leaf) == 1:
         (waiting,) = by_leaf.values()
-        yield from (id_ for _, _, id_, _ in reversed(waiting))
+        yield from (id_ for id_, _ in reversed(waiting))
         return
     yield from _PositionWalk(by_leaf, leaves, classes[0].total).order()
+
+
+def _last_first(
+    classes: list[WaitingClass], people: PeopleSnapshot | None
+) -> list[tuple[str, Amounts]]:
+    """Ids and requests of one queue, the last in its order first."""
+    if people is None or not people.standings:
+        plain = [
+            (each.prefix, created, id_, each.ask)
+            for each in classes
+            for created, id_ in each.members
+        ]
+        plain.sort(reverse=True)
+        return [(id_, ask) for *_, id_, ask in plain]
+    asks = {id_: each.ask for each in classes for _, id_ in each.members}
+    waiters = [
+        Waiter(tuple(map(int, each.prefix)), each.user, each.ask.gpu, (created,), id_)
+        for each in classes
+        for created, id_ in each.members
+    ]
+    ordered = waiting_order(waiters, people.standings, people.now)
+    return [(waiter.id, asks[waiter.id]) for waiter in reversed(ordered)]
 
 
 class _PositionWalk:
@@ -68,7 +92,7 @@ class _PositionWalk:
 
     def __init__(
         self,
-        waiting: dict[str, list[tuple[tuple[bool, int, int], int, str, Amounts]]],
+        waiting: dict[str, list[tuple[str, Amounts]]],
         leaves: dict[str, QueueState],
         total: Amounts,
     ) -> None:
@@ -95,7 +119,7 @@ class _PositionWalk:
         best = name
         while best not in self.waiting:
             best = self.heaps[best][0][1]
-        return queue_order_key(self.queues[name], self.waiting[best][-1][3], self.total)
+        return queue_order_key(self.queues[name], self.waiting[best][-1][1], self.total)
 
     def order(self) -> Iterator[str]:
         """The ids in queue order."""
@@ -104,7 +128,7 @@ class _PositionWalk:
             name = top[0][1]
             while name not in self.waiting:
                 name = self.heaps[name][0][1]
-            _, _, id_, ask = self.waiting[name].pop()
+            id_, ask = self.waiting[name].pop()
             yield id_
             self._count_as_served(name, ask)
 

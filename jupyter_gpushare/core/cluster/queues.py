@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ..model.amounts import NOTHING, UNLIMITED, Amounts, is_unlimited
 from ..model.model import Quota
+from .people import PoolPeople
 
 __all__ = [
     "QueueSnapshot",
@@ -65,6 +66,7 @@ class QueueState:
         "parent",
         "path",
         "pending",
+        "people",
         "quota",
         "rank",
         "request",
@@ -92,6 +94,8 @@ class QueueState:
         self.share = share_of(rules, NOTHING)
         self.usage = (0, 0, 0)
         self.pending: set[object] = set()
+        self.people: PoolPeople | None = None
+        """Of a project with rules between its members."""
         self.candidates: list[tuple[tuple[int, int, int, str], object]] = []
         """Preemptible workloads with running pods, in queue order: candidates for eviction from the
         end.

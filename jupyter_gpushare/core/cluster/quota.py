@@ -10,6 +10,7 @@ from typing import Final
 
 from ..model.amounts import Amounts
 from ..model.reason import ReasonCode
+from .people import PersonBound
 from .queues import QueueState
 
 __all__ = ["RESOURCES", "Refusal", "is_within_quota", "refusal"]
@@ -30,11 +31,15 @@ class Refusal:
     asked: int
 
 
-def refusal(leaf: QueueState, ask: Amounts, preemptible: bool) -> Refusal | None:
-    """The first bound, from the project upwards, that `ask` would exceed. Checks requested
-    resources only.
+def refusal(leaf: QueueState, ask: Amounts, preemptible: bool, user: str) -> Refusal | None:
+    """The first bound that `ask` would exceed: the person's, then from the project upwards. Checks
+    requested resources only.
     """
     gpu, cpu, memory = ask
+    if gpu and leaf.people is not None:
+        for own in leaf.people.bounds(user):
+            if own.held + gpu > own.limit:
+                return _over_person_limit(leaf, own, gpu)
     for queue in leaf.path:
         limit = queue.limit
         if (
@@ -70,6 +75,11 @@ def is_within_quota(leaf: QueueState, ask: Amounts) -> bool:
         ):
             return False
     return True
+
+
+def _over_person_limit(leaf: QueueState, own: PersonBound, gpu: int) -> Refusal:
+    code = ReasonCode.OVER_PERSON_LIMIT
+    return Refusal(code, leaf.name, leaf.kind, RESOURCES[0], own.limit, own.held, gpu)
 
 
 def _refused(

@@ -58,11 +58,12 @@ class State(PendingIndex):
         for work in self.works.values():
             self._update_candidate(work, away=True)
         self.policy = policy
+        self.people.use(policy)
         configs = {config.name: config for config in policy.node_pools}
         configs.setdefault(DEFAULT_POOL, Policy().node_pools[0])
         kept = {pool.name: pool.reservation for pool in self.pools.values()}
         self.pools = {
-            name: PoolState(config, specs, self.versions)
+            name: PoolState(config, specs, self.versions, self.people)
             for name, config in sorted(configs.items())
         }
         for pool in self.pools.values():
@@ -160,8 +161,21 @@ class State(PendingIndex):
             member.old,
             member.old_devices,
         )
+        if self.people.is_used:
+            self._settle_person(member, status, node)
         self.undo_log.push(self._put, member, before)
         self._put(member, (status, node, devices, charge, old, old_devices))
+
+    def _settle_person(self, member: Member, status: Status, node: NodeState | None) -> None:
+        """Charges the person until now, before what is held changes."""
+        work = member.work
+        if status == "pending" and member.status in ("running", "bound", "releasing"):
+            self.undo_log.assign(work, "pending_since", self.people.now)
+        pools = {each.pool for each in (member.node, node) if each is not None}
+        for name in sorted(pools):
+            people = self.pools[name].queue(work.project).people
+            if people is not None:
+                people.settle(work.user)
 
     def replan(self, member: Member, devices: tuple[int, ...]) -> None:
         """Plans a pod on other devices of its node."""
@@ -265,7 +279,10 @@ class State(PendingIndex):
             node.change(need, member.devices, LEAVING, sign)
         else:
             node.change(need, member.devices, PROMISED if status == "pipelined" else HELD, sign)
-            pool.queue(member.work.project).hold(member.charge, sign, not member.work.preemptible)
+            leaf = pool.queue(member.work.project)
+            leaf.hold(member.charge, sign, not member.work.preemptible)
+            if leaf.people is not None:
+                self._hold_for_person(member, sign)
         pool.touch(freed=sign < 0)
         pool.reindex(node)
         if member.old is not None:
@@ -273,6 +290,17 @@ class State(PendingIndex):
             member.old.change(need, member.old_devices, LEAVING, sign)
             old_pool.touch(freed=True)
             old_pool.reindex(member.old)
+
+    def _hold_for_person(self, member: Member, sign: int) -> None:
+        """A limit of a person counts in all pools, so a release may help in others too."""
+        assert member.node is not None
+        people = self.pools[member.node.pool].queue(member.work.project).people
+        assert people is not None
+        people.hold(member.work.user, sign * member.charge.gpu)
+        if sign < 0 and member.work.project in self.people.limits:
+            for pool in self.pools.values():
+                if pool.name != member.node.pool:
+                    pool.touch(freed=True)
 
     def _update_candidate(self, work: Work, away: bool = False) -> None:
         """Updates the candidates for eviction of its queue: preemptible workloads with running

@@ -117,6 +117,7 @@ class Work:
         "listed",
         "members",
         "nominated",
+        "pending_since",
         "podsets",
         "preemptible",
         "priority",
@@ -125,6 +126,7 @@ class Work:
         "started",
         "succeeded",
         "stale_since",
+        "user",
         "workload",
     )
 
@@ -135,6 +137,7 @@ class Work:
             workload.preemptible,
             workload.created,
         )
+        self.user, self.pending_since = workload.user, workload.created
         self.started: int | None = None
         self.stale_since: int | None = None
         self.succeeded = 0
@@ -247,7 +250,7 @@ class Work:
 
 class EquivalenceClass:
     """Pending workloads of one project that differ only in age: same pools, priority,
-    preemptibility and shape.
+    preemptibility and shape, and same person where the project has rules between its members.
 
     If the oldest finds no room, neither do the others until something is released.
     """
@@ -267,6 +270,7 @@ class EquivalenceClass:
         "refused",
         "sample",
         "tried",
+        "user",
         "wants",
     )
 
@@ -279,6 +283,8 @@ class EquivalenceClass:
     ) -> None:
         self.classification = classification
         self.key, self.sample, self.project, self.pools = key, sample, sample.project, pools
+        self.user = ""
+        """The person, where the project has rules between its members."""
         self.members: list[tuple[int, str]] = []
         """(created, id), oldest first."""
         self._frozen: tuple[tuple[int, str], ...] | None = None

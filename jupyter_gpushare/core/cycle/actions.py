@@ -72,7 +72,9 @@ def _start(state: State, pool: PoolState, turn: NextWorkload, now: int) -> bool:
     )
     is_first = not any(podset.active for podset in work.podsets)
     allocation = Allocation(state, pool, work)
-    if refusal(turn.leaf, ask, work.preemptible) is None and allocation.place_all(members):
+    if refusal(turn.leaf, ask, work.preemptible, work.user) is None and allocation.place_all(
+        members
+    ):
         if is_first and all(
             m.status == "bound" for m in members
         ):  # Growing does not renew the protection, and a promise is not a start.
@@ -157,6 +159,7 @@ def _evicting(
                 pool.name,
                 None if action == "consolidation" else turn.leaf.name,
                 turn.work.preemptible,
+                turn.eq_class.user,
             )
             if not failed.is_no_easier(key, turn.work, members):
                 alternatives = rules_for(state, pool, turn, now)
@@ -183,7 +186,8 @@ def _may_consolidate(eq_class: EquivalenceClass, pool: PoolState) -> bool:
     if not eq_class.sample.preemptible or not pool.has_candidates():
         return False
     leaf = pool.queue(eq_class.project)
-    return not is_bound(pool, leaf, eq_class.ask(pool.smallest), preemptible=True)
+    ask = eq_class.ask(pool.smallest)
+    return not is_bound(pool, leaf, ask, preemptible=True, user=eq_class.sample.user)
 
 
 def _may_reclaim(eq_class: EquivalenceClass, pool: PoolState) -> bool:

@@ -14,6 +14,7 @@ from ..model.events import WorkloadEnded, WorkloadSubmitted
 from ..model.model import Workload
 from ..model.requirements import PodRequirements
 from ..queueing.entitlement import entitle
+from ..queueing.people import rank_people
 from ..queueing.reservation import reserve
 from ..reasons.explain import Explainer, FreeCapacity, free_in
 from ..reasons.messages import eviction_message
@@ -41,10 +42,12 @@ def cycle(cluster: Cluster, now: int, done: Callable[[str], None] = _ignore) -> 
 def _run(state: State, now: int, done: Callable[[str], None] = _ignore) -> Decisions:
     """The cycle on the inner state. The undo log keeps everything, so the caller may undo it."""
     state.replanned.clear()
+    state.people.advance(now)
     _settle(state)
     state.refresh()
     for pool in state.pools.values():
         entitle(state, pool)
+        rank_people(state, pool)
         reserve(state, pool, now)
         _study_requests(state, pool)
     before = {pool.name: free_in(pool) for pool in state.pools.values()}

@@ -34,7 +34,8 @@ def could_move(pool: PoolState, turn: NextWorkload) -> bool:
         return False
     if turn.ask.gpu == 0:
         return False
-    if is_bound(pool, turn.leaf, turn.ask, preemptible=turn.work.preemptible):
+    work = turn.work
+    if is_bound(pool, turn.leaf, turn.ask, preemptible=work.preemptible, user=work.user):
         return False
     free = sum(bucket[2] * len(names) * GPU for bucket, names in pool.buckets.items())
     later = 0
@@ -43,12 +44,14 @@ def could_move(pool: PoolState, turn: NextWorkload) -> bool:
     return free + max(later, pool.free_fractions) >= turn.ask.gpu
 
 
-def is_bound(pool: PoolState, leaf: QueueState, ask: Amounts, *, preemptible: bool) -> bool:
+def is_bound(
+    pool: PoolState, leaf: QueueState, ask: Amounts, *, preemptible: bool, user: str
+) -> bool:
     """Whether a limit or quota is the obstacle, which moves cannot lift: moved pods cost the same.
 
     Not where GPUs differ in size, since there GPU memory may cost less after a move.
     """
-    return pool.smallest == pool.largest and refusal(leaf, ask, preemptible) is not None
+    return pool.smallest == pool.largest and refusal(leaf, ask, preemptible, user) is not None
 
 
 class ConsolidationStrategy:

@@ -170,10 +170,9 @@ class VictimRescheduler:
 
     def _is_refused(self, unit: EvictionUnit) -> bool:
         """Whether a limit or quota forbids it to run, such as the one for which it was evicted."""
-        return (
-            refusal(self.pool.queue(unit.work.project), unit.charge, unit.work.preemptible)
-            is not None
-        )
+        work = unit.work
+        leaf = self.pool.queue(work.project)
+        return refusal(leaf, unit.charge, work.preemptible, work.user) is not None
 
     def _restore_member(self, member: Member) -> None:
         node, devices = (

@@ -115,9 +115,9 @@ class _DomainAttempt:
         """The units that remain evicted or moved after all others were placed again."""
         tentative = TentativeChanges(self.state, self.pool)
         allocation = Allocation(self.state, self.pool, self.work, pipeline_only=True)
-        is_refused = (
-            refusal(self.pool.queue(self.work.project), self.ask, self.work.preemptible) is not None
-        )
+        work = self.work
+        leaf = self.pool.queue(work.project)
+        is_refused = refusal(leaf, self.ask, work.preemptible, work.user) is not None
         if not is_refused and allocation.place_all(self.members):
             self.rescheduler.restore(used)
             affected = [unit for unit in used if is_affected(unit)]

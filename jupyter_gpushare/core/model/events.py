@@ -15,6 +15,8 @@ __all__ = [
     "NodeChanged",
     "NodeJoined",
     "NodeLeft",
+    "PendingSince",
+    "PersonMeasured",
     "PodEnded",
     "PodEvicted",
     "PodNominated",
@@ -149,6 +151,16 @@ class StaleSince:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingSince:
+    """Since when a pending workload has been waiting, ms (from a snapshot, or the store at
+    start).
+    """
+
+    workload: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
 class UsageMeasured:
     """Historical usage of a queue in a pool, as a share of capacity in millionths per resource
     (gpu, cpu, memory).
@@ -157,6 +169,23 @@ class UsageMeasured:
     queue: str
     pool: str
     usage: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PersonMeasured:
+    """What a person has used so far of a pool in a project with rules between its members (from
+    the store at start, or from a snapshot). `is_active`: has been waiting or holding a share.
+    """
+
+    project: str
+    pool: str
+    user: str
+    used: int
+    """Milli-GPU-ms, decayed until `at` (ms)."""
+    at: int
+    served: int | None = None
+    """The last time (ms) at which a share was held."""
+    is_active: bool = True
 
 
 Event = (
@@ -174,4 +203,6 @@ Event = (
     | PodNominated
     | StaleSince
     | UsageMeasured
+    | PendingSince
+    | PersonMeasured
 )

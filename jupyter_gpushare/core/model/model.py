@@ -18,12 +18,14 @@ __all__ = [
     "BUILT_IN_PRIORITY_CLASSES",
     "DEFAULT_POOL",
     "KERNELS_ONLY",
+    "MembersPolicy",
     "Affinity",
     "Department",
     "SubGroup",
     "Node",
     "NodePool",
     "Options",
+    "PersonLimit",
     "Pod",
     "Policy",
     "Project",
@@ -82,6 +84,29 @@ class Department:
     created: int = 0
 
 
+class PersonLimit(NamedTuple):
+    """What one person may have in a project. None: unlimited. `gpu` is milli-GPU."""
+
+    gpu: int | None = None
+    notebooks: int | None = None
+    """Workloads, whatever their state."""
+    pending: int | None = None
+    """Workloads that wait, when another one is submitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class MembersPolicy:
+    """Rules between the members of a project. `half_life` in ms (0: no decay), weights in
+    thousandths.
+    """
+
+    fairness: Literal["equal", "none"] = "none"
+    half_life: int = 86_400_000
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """Weights by user name; the others have 1000."""
+    limit: PersonLimit = PersonLimit()
+
+
 @dataclass(frozen=True, slots=True)
 class Project:
     """A leaf queue, to which workloads are submitted. `node_pools` is its default list of pools,
@@ -95,6 +120,18 @@ class Project:
     node_pools: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
     """User names and `group:NAME`. Empty: all users."""
+    managers: tuple[str, ...] = ()
+    """User names and `group:NAME` that see and manage the workloads of all members."""
+    members_policy: MembersPolicy | None = None
+    """None: the order is by age, and nobody is limited. Its limit counts in all pools together."""
+    pool_members_policies: Mapping[str, MembersPolicy] = field(default_factory=dict)
+    """Where a pool has rules of its own; the limit of such rules counts in that pool, in addition
+    to the one for all pools.
+    """
+
+    def members_policy_in(self, pool: str) -> MembersPolicy | None:
+        """The rules between members in one pool."""
+        return self.pool_members_policies.get(pool, self.members_policy)
 
 
 class TimeBased(NamedTuple):
@@ -275,6 +312,8 @@ class Workload:
     """A pod that has succeeded counts towards the minimum, so that the remaining pods can be
     evicted and placed again without it (batch).
     """
+    user: str = ""
+    """The person whom it counts for, where the project has rules between its members."""
 
 
 class Spot(NamedTuple):

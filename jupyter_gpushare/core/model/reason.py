@@ -32,6 +32,7 @@ class ReasonCode(StrEnum):
     INVALID_REQUEST = "InvalidRequest"
     NEVER_FITS = "NeverFits"
     OVER_LIMIT = "OverLimit"
+    OVER_PERSON_LIMIT = "OverPersonLimit"
     NON_PREEMPTIBLE_OVER_QUOTA = "NonPreemptibleOverQuota"
     WAITING_FOR_QUOTA = "WaitingForQuota"
     WAITING_BEHIND = "WaitingBehind"

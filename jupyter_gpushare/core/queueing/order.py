@@ -18,7 +18,7 @@ from ..model.amounts import Amounts
 
 __all__ = ["NextWorkload", "QueueOrder", "total_request"]
 
-WorkloadKey = tuple[bool, int, int, int, str]
+WorkloadKey = tuple[bool, int, int, int, int, str]
 
 
 class NextWorkload:
@@ -46,6 +46,14 @@ def total_request(members: Iterable[Member], smallest: int) -> Amounts:
     return Amounts(gpu, cpu, memory)
 
 
+def _key(work: Work, leaf: QueueState) -> WorkloadKey:
+    """The order inside a project. Where it has fair members, people come before age."""
+    people = leaf.people
+    score = people.score(work.user) if people is not None and people.is_fair else 0
+    promised, priority, elastic, created, id_ = work.pending_order_key()
+    return promised, priority, elastic, score, created, id_
+
+
 class QueueOrder:
     """The walk over one pool's queues, for these classes of pending workloads."""
 
@@ -69,7 +77,7 @@ class QueueOrder:
         work = self.state.works[eq_class.members[index][1]]
         if ask is None:
             ask = total_request(work.members_to_place(), self.pool.smallest)
-        return work.pending_order_key(), NextWorkload(work, leaf, ask, eq_class, index)
+        return _key(work, leaf), NextWorkload(work, leaf, ask, eq_class, index)
 
     def reorder(self) -> None:
         """Recomputes all keys, after evictions from queues that are not on the path."""
@@ -125,11 +133,12 @@ class QueueOrder:
             ask = total_request(turn.work.members_to_place(), self.pool.smallest)
             heappush(
                 heap_of_leaf,
-                (
-                    turn.work.pending_order_key(),
-                    NextWorkload(turn.work, leaf, ask, turn.eq_class, -1),
-                ),
+                (_key(turn.work, leaf), NextWorkload(turn.work, leaf, ask, turn.eq_class, -1)),
             )
+        if leaf.people is not None and leaf.people.is_fair:
+            # the person comes after others now
+            heap_of_leaf[:] = [(_key(each.work, leaf), each) for _, each in heap_of_leaf]
+            heapify(heap_of_leaf)
         self._repair()
 
     def _repair(self) -> None:

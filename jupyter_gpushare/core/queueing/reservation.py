@@ -76,6 +76,7 @@ def _nodes_for(state: State, pool: PoolState, eq_class: EquivalenceClass) -> tup
         pool.queue(eq_class.project),
         total_request(members, pool.smallest),
         eq_class.sample.preemptible,
+        eq_class.sample.user,
     ):
         return ()
     left = {n.name: n.node.gpus for n in pool.ready_nodes()}

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from ..cluster.people import PeopleSnapshot
 from ..cluster.pools import PoolState
 from ..cluster.queue_positions import WaitingClass, positions_in
 from ..cluster.queues import QueueSnapshot, QueueState
@@ -118,7 +119,9 @@ class Explainer:
             ]
             waiting = (
                 i
-                for i in positions_in(self._waiting_classes.get(pool, []), snapshot.queues)
+                for i in positions_in(
+                    self._waiting_classes.get(pool, []), snapshot.queues, snapshot.people
+                )
                 if i not in self.promised
             )
             for position, id_ in enumerate(chain(promised, waiting), start=1):
@@ -257,6 +260,7 @@ class PoolSnapshot:
         "reserved_free",
         "machines",
         "open_nodes",
+        "people",
         "pool",
         "queues",
         "reservation",
@@ -270,6 +274,7 @@ class PoolSnapshot:
             if pool.name in spec.rules:
                 pool.queue(name)  # configured here, though not used yet
         self.queues = {queue: queue.numbers() for queue in pool.queues.values()}
+        self.people = _people(pool)
         self.machines, self.total, self.smallest = pool.machines, pool.total, pool.smallest
         self.reservation, self.reserved_free = pool.reservation, reserved_free_gpu(pool)
         self.open_nodes = {key: tuple(names) for key, names in pool.buckets.items() if any(key[2:])}
@@ -300,7 +305,21 @@ class PoolSnapshot:
             self.reservation,
             self.reserved_free,
             self.open_nodes,
+            self.people,
         )
+
+
+def _people(pool: PoolState) -> dict[str, PeopleSnapshot]:
+    """The people who wait, by project; projects without rules between their members are left
+    out.
+    """
+    found = {}
+    for queue in pool.queues.values():
+        if queue.people is not None:
+            classes = cast("set[EquivalenceClass]", queue.pending)
+            users = sorted({eq_class.user for eq_class in classes})
+            found[queue.name] = queue.people.snapshot(users)
+    return found
 
 
 def _share(pool: str, queue: QueueState, numbers: QueueSnapshot) -> QueueShare:
@@ -336,7 +355,7 @@ def _waiting_classes(state: State) -> dict[str, list[WaitingClass]]:
             or waiting_class.total is not pool.total
         ):
             waiting_class = eq_class.waiting_class = WaitingClass(
-                leaf, pool.total, ask, eq_class.head_key[:3], members
+                leaf, pool.total, ask, eq_class.head_key[:3], members, eq_class.user
             )
         classes.setdefault(pool.name, []).append(waiting_class)
     return classes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ..cluster.people import PersonBound
 from ..cluster.work import Member, Work
 from ..model.amounts import GPU, Amounts, is_unlimited
 from ..model.decisions import QueueShare
@@ -22,6 +23,7 @@ __all__ = [
     "nodes_not_ready",
     "not_enough_free",
     "over_limit",
+    "over_person_limit",
     "over_quota",
     "partial_gang",
     "pool_too_small",
@@ -125,6 +127,15 @@ def over_limit(share: QueueShare, resource: int, ask: Amounts) -> str:
     """The request would exceed a queue's limit."""
     used = _used(resource, share.allocated, share.limit, ask)
     return f'Over the limit of {share.kind} "{share.queue}": {used}.'
+
+
+def over_person_limit(project: str, own: PersonBound, ask: Amounts) -> str:
+    """The request would exceed what one person may hold in the project."""
+    limit, asked = counted(own.limit / GPU, "GPU"), f"{ask.gpu / GPU:.10g}"
+    return (
+        f'Over your limit in project "{project}": you hold {own.held / GPU:.10g} of {limit}, '
+        f"{asked} more requested."
+    )
 
 
 def over_quota(share: QueueShare, resource: int, held: Amounts, ask: Amounts) -> str:

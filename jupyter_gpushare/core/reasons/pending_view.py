@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..cluster.capacity import EmptyCapacity
+from ..cluster.people import PeopleSnapshot, PersonBound
 from ..cluster.pools import BucketKey
 from ..cluster.work import Member, Work
 from ..model.amounts import Amounts
@@ -53,6 +54,8 @@ class PoolView:
     """Milli-GPU that are free on them."""
     open_nodes: Mapping[BucketKey, tuple[str, ...]] = field(default_factory=dict)
     """Ready nodes with something free, by what is free on them."""
+    people: Mapping[str, PeopleSnapshot] = field(default_factory=dict)
+    """Who waits, by project, where a project has rules between its members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,11 @@ class PendingView:
         for member in members_to_place:
             total = total.plus(member.need.estimate(view.smallest))
         return total
+
+    def person_bounds(self, view: PoolView) -> tuple[PersonBound, ...]:
+        """The limits of the person in this pool, and what the person holds."""
+        people = view.people.get(self.work.project)
+        return () if people is None else people.bounds.get(self.work.user, ())
 
     @property
     def needs(self) -> list[PodRequirements]:

@@ -6,6 +6,7 @@ The order of the rules and the codes: docs/explanation/scheduling.md, Reasons.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from ..cluster.topology import problem_of, topology_named
 from ..model.amounts import GPU, Amounts, is_unlimited
@@ -56,7 +57,15 @@ def _by_pool(pending: PendingView) -> Reason:
 
 def _in_pool(pending: PendingView, view: PoolView) -> Reason:
     ask = pending.ask(view)
-    for rule in (_never_fits, _over_bound, _without_gpus, _partial_gang, _reserved, _behind):
+    for rule in (
+        _never_fits,
+        _over_person_limit,
+        _over_bound,
+        _without_gpus,
+        _partial_gang,
+        _reserved,
+        _behind,
+    ):
         reason = rule(pending, view, ask)
         if reason is not None:
             return reason
@@ -101,6 +110,17 @@ def _largest_domain(pending: PendingView, view: PoolView) -> int:
         if all(level in node.labels for level in levels):
             sizes[tuple(node.labels[level] for level in levels)] += node.gpus * GPU
     return max(sizes.values(), default=0)
+
+
+def _over_person_limit(pending: PendingView, view: PoolView, ask: Amounts) -> Reason | None:
+    """What one person may hold in the project."""
+    for own in pending.person_bounds(view):
+        if ask.gpu and own.held + ask.gpu > own.limit:
+            message = messages.over_person_limit(pending.work.project, own, ask)
+            reason = _explained(pending, ReasonCode.OVER_PERSON_LIMIT, message, view)
+            mine = {"limit": own.limit / GPU, "allocated": own.held / GPU}
+            return replace(reason, numbers=reason.numbers | mine)
+    return None
 
 
 def _over_bound(pending: PendingView, view: PoolView, ask: Amounts) -> Reason | None:

@@ -39,8 +39,12 @@ def suggestions_for(
     if code == ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA:
         message = "A preemptible workload may use free GPUs beyond the quota."
         helps.append(Suggestion("preemptible", "true", message))
+    if code == ReasonCode.OVER_PERSON_LIMIT and _may_hold(pending, view):
+        message = "Release the GPU of one of your other notebooks in this project."
+        helps.append(Suggestion("release", "", message))
     helps += _smaller(pending, view)
-    helps += _other_pools(pending, view)
+    if code != ReasonCode.OVER_PERSON_LIMIT:  # it may hold in all pools
+        helps += _other_pools(pending, view)
     if code != ReasonCode.NODE_NOT_READY and _can_start_later(pending, view):
         helps.append(_wait(code))
     return tuple(helps)
@@ -101,6 +105,8 @@ def _smaller(pending: PendingView, view: PoolView) -> list[Suggestion]:
 def _room(pending: PendingView, view: PoolView) -> int:
     """Milli-GPU that one pod of this workload could get now."""
     room = min(view.free.largest, view.free.total)
+    for own in pending.person_bounds(view):
+        room = min(room, own.limit - own.held)
     for name in view.paths.get(pending.work.project, ()):
         queue = view.queues[name]
         if not is_unlimited(queue.limit.gpu):
@@ -133,11 +139,19 @@ def _has_room(pending: PendingView, view: PoolView, asked: int) -> bool:
     return queue is not None and asked <= queue.quota.gpu - view.non_preemptible[queue.queue].gpu
 
 
+def _may_hold(pending: PendingView, view: PoolView) -> bool:
+    """Whether the request alone is within the person's limits."""
+    asked = pending.ask(view).gpu
+    return all(asked <= own.limit for own in pending.person_bounds(view))
+
+
 def _can_start_later(pending: PendingView, view: PoolView) -> bool:
     """Whether releases can help: the request alone is within all bounds, and has enough pods."""
     if not pending.work.is_ready:
         return False
     ask = pending.ask(view)
+    if not _may_hold(pending, view):
+        return False
     for name in view.paths.get(pending.work.project, ()):
         queue = view.queues[name]
         if not ask.fits_in(queue.limit):

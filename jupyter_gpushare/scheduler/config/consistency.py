@@ -197,6 +197,7 @@ def _levels(document: Document, place: Place, levels: object) -> Iterator[FileEr
 def _listed_twice(document: Document) -> Iterator[FileError]:
     for place, entry in entries(document, "projects"):
         yield from _repeated(document, (*place, "members"), entry.get("members"), "member")
+        yield from _repeated(document, (*place, "managers"), entry.get("managers"), "manager")
         yield from _repeated(document, (*place, "node_pools"), entry.get("node_pools"), "node pool")
 
 

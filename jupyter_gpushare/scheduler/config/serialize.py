@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from jupyter_gpushare.core.model.amounts import MILLI, is_unlimited
-from jupyter_gpushare.core.model.model import NodePool, Options, Quota, TimeBased
+from jupyter_gpushare.core.model.model import MembersPolicy, NodePool, Options, Quota, TimeBased
 from jupyter_gpushare.core.model.pool_option import Duration, PoolOption
 from jupyter_gpushare.core.pool_options import registered
 
-__all__ = ["Body", "options_body", "pool_body", "quota_body", "seconds"]
+__all__ = ["Body", "members_policy_body", "options_body", "pool_body", "quota_body", "seconds"]
 
 Body = dict[str, Any]
 
@@ -85,6 +85,21 @@ def quota_body(quota: Quota) -> Body:
         )
     }
     return {**blocks, "rank": quota.rank, **runtimes}
+
+
+def members_policy_body(policy: MembersPolicy) -> Body:
+    """The mapping under `members_policy:`."""
+    limit = policy.limit
+    return {
+        "fairness": policy.fairness,
+        "half_life": seconds(policy.half_life),
+        "weights": {user: weight / MILLI for user, weight in sorted(policy.weights.items())},
+        "limit": {
+            "gpu": None if limit.gpu is None else limit.gpu / MILLI,
+            "notebooks": limit.notebooks,
+            "pending": limit.pending,
+        },
+    }
 
 
 def _amount(resource: str, amount: int) -> float | str:

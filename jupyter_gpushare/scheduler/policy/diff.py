@@ -13,7 +13,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.model import Department, Project
 from jupyter_gpushare.core.model.units import duration_text
 
-from ..config.serialize import options_body, pool_body, quota_body
+from ..config.serialize import members_policy_body, options_body, pool_body, quota_body
 from .policy_file import LoadedPolicy
 
 __all__ = ["changes"]
@@ -81,7 +81,12 @@ def _flat_policy(loaded: LoadedPolicy) -> Flat:
             ("departments", department.name), _queue(department, parent=department.parent)
         )
     for project in policy.projects:
-        listed = {"members": list(project.members), "node_pools": list(project.node_pools)}
+        listed = {
+            "members": list(project.members),
+            "managers": list(project.managers),
+            "node_pools": list(project.node_pools),
+            "members_policy": _between_members(project),
+        }
         flat |= _flat(
             ("projects", project.name), {**_queue(project, department=project.department), **listed}
         )
@@ -103,6 +108,13 @@ def _flat_policy(loaded: LoadedPolicy) -> Flat:
 
 def _queue(queue: Department | Project, **above: str | None) -> dict[str, Any]:
     return {**above, "pools": {pool: quota_body(quota) for pool, quota in queue.pools.items()}}
+
+
+def _between_members(project: Project) -> dict[str, Any]:
+    """The rules between members, for all pools and by pool; absent where there are none."""
+    everywhere, own = project.members_policy, project.pool_members_policies
+    found = {} if everywhere is None else members_policy_body(everywhere)
+    return found | {f"in {pool}": members_policy_body(policy) for pool, policy in own.items()}
 
 
 def _pressure(loaded: LoadedPolicy, pool: str) -> Mapping[str, Any]:

@@ -27,6 +27,7 @@ from jupyter_gpushare.core.model.model import (
 from ..config.consistency import IMPLICIT_DEPARTMENT, problems_between
 from ..config.diagnostics import validated
 from ..config.documents import Document, FileErrors, parse, read
+from ..config.people_schemas import MembersPolicySchema, members_policies
 from ..config.schemas import BaseNodePoolSchema, TopologySchema
 from .rule_schemas import RulesSchema
 from .rules import RuleSet
@@ -203,7 +204,8 @@ def _policy(shape: PolicySchema) -> Policy:
             for i, each in enumerate(shape.departments)
         ),
         projects=tuple(
-            _project(each, i, bool(shape.departments)) for i, each in enumerate(shape.projects)
+            _project(each, i, bool(shape.departments), shape.defaults.members_policy)
+            for i, each in enumerate(shape.projects)
         ),
         topologies=topologies_of(shape.topologies, shape.node_pools),
         priority_classes={**BUILT_IN_PRIORITY_CLASSES, **shape.priority_classes},
@@ -212,14 +214,29 @@ def _policy(shape: PolicySchema) -> Policy:
     )
 
 
-def _project(shape: PolicyProjectSchema, created: int, has_departments: bool) -> Project:
+def _project(
+    shape: PolicyProjectSchema,
+    created: int,
+    has_departments: bool,
+    defaults: MembersPolicySchema | None,
+) -> Project:
     """A project. Without departments, the core has no department; the implicit one is None."""
     department = (
         shape.department if has_departments or shape.department != IMPLICIT_DEPARTMENT else None
     )
     pools = {pool: quota.to_core() for pool, quota in shape.pools.items()}
+    own = {pool: stated.members_policy for pool, stated in shape.pools.items()}
+    members_policy, pool_members_policies = members_policies(shape.members_policy, own, defaults)
     return Project(
-        shape.name, department, pools, created, tuple(shape.node_pools), tuple(shape.members)
+        shape.name,
+        department,
+        pools,
+        created,
+        tuple(shape.node_pools),
+        tuple(shape.members),
+        tuple(shape.managers),
+        members_policy,
+        pool_members_policies,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from ..config.fields import Duration, Id, Name, Notice, Whole, refused
+from ..config.people_schemas import MembersPolicySchema
 from ..config.schemas import (
     BaseNodePoolSchema,
     OptionsSchema,
@@ -62,6 +63,8 @@ class ProjectPoolSchema(QueueQuotaSchema):
 
     rules: RulesSchema = RulesSchema()
     """Rules of this project in this pool; they take precedence over all others."""
+    members_policy: MembersPolicySchema | None = None
+    """Rules between the members in this pool; its limits hold in addition to the project's."""
 
 
 class PolicyProjectSchema(StrictSchema):
@@ -72,6 +75,12 @@ class PolicyProjectSchema(StrictSchema):
     """The department above it."""
     members: list[Member] = []
     """User names, `group:NAME`, or `*`. An empty list and `*` admit every user."""
+    managers: list[Member] = []
+    """User names and `group:NAME` that see the notebooks of all members and may release, suspend,
+    limit and prioritize them.
+    """
+    members_policy: MembersPolicySchema | None = None
+    """Rules between the members: fairness, weights and limits of a person."""
     node_pools: list[Name] = []
     """The node pools of its workloads, in order of preference, unless a request names others."""
     pools: dict[Name, ProjectPoolSchema] = {}
@@ -95,6 +104,8 @@ class DefaultsSchema(StrictSchema):
     """Whether leases of an agent that is silent for longer are requeued."""
     rules: RulesSchema = RulesSchema()
     """Rules where no more specific place sets one."""
+    members_policy: MembersPolicySchema | None = None
+    """Rules between the members of every project that does not state others."""
     pressure: PressureSchema = PressureSchema()
     """When a node is under pressure, unless its pool sets other thresholds."""
 

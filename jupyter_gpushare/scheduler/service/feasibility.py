@@ -27,7 +27,12 @@ from ..state.unit_of_work import UnitOfWork
 __all__ = ["Feasibility", "Impossible"]
 
 PERMANENT: Final = frozenset(
-    {ReasonCode.NEVER_FITS, ReasonCode.OVER_LIMIT, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA}
+    {
+        ReasonCode.NEVER_FITS,
+        ReasonCode.OVER_LIMIT,
+        ReasonCode.OVER_PERSON_LIMIT,
+        ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA,
+    }
 )
 BOUNDS: Final = {ReasonCode.OVER_LIMIT: "limit", ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA: "quota"}
 LARGEST_CACHE: Final = 2_000
@@ -119,6 +124,12 @@ class Feasibility:
 def _text(reason: Reason) -> str:
     """The message of a reason in an empty cluster, without what is in use or free there."""
     requested = reason.numbers.get("requested", 0)
+    if reason.code == ReasonCode.OVER_PERSON_LIMIT:
+        limit = counted(reason.numbers.get("limit", 0), "GPU")
+        return (
+            f"Cannot start: {counted(requested, 'GPU')} requested, but one person may hold at most"
+            f" {limit} in this project."
+        )
     for code, name in BOUNDS.items():
         bound = reason.numbers.get(name)
         if reason.code == code and bound is not None and requested > bound:
@@ -138,4 +149,4 @@ def _key(admitted: AdmittedRequest) -> object:
         admitted.request, id="", name="", kernel_id=None, user=None, command=None, replaces=None
     )
     digest = sha256(m.encode(request)).digest()
-    return digest, workload.project, workload.priority, workload.preemptible
+    return digest, workload.project, workload.priority, workload.preemptible, workload.user

@@ -55,7 +55,11 @@ FIXED_TEXTS: Final = {
 """Past waits say nothing about these: they wait for something else than their turn."""
 IMPOSSIBLE: Final = (ReasonCode.NEVER_FITS, ReasonCode.INVALID_REQUEST)
 """They never start; the reason says so."""
-PROJECT_REASONS: Final = (ReasonCode.OVER_LIMIT, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA)
+PROJECT_REASONS: Final = (
+    ReasonCode.OVER_LIMIT,
+    ReasonCode.OVER_PERSON_LIMIT,
+    ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA,
+)
 """They wait for their own project."""
 
 

@@ -54,6 +54,15 @@ def scenario_problems(document: Document) -> Iterator[FileError]:
                 (*place, "queue"), unknown_name(entry.get("queue"), queues, "queue")
             )
 
+    projects = names(document, "projects")
+    for place, entry in entries(document, "people"):
+        if str(entry.get("project")) not in projects:
+            said = unknown_name(entry.get("project"), projects, "project")
+            yield document.problem((*place, "project"), said)
+        if entry.get("pool") is not None and str(entry["pool"]) not in pools:
+            said = unknown_name(entry["pool"], pools, "node pool")
+            yield document.problem((*place, "pool"), said)
+
 
 def _problems_of_pods(
     document: Document, place: Place, entry: dict[str, Any], nodes: set[str]

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from jupyter_gpushare.core.model.amounts import GPU
 from jupyter_gpushare.core.model.events import (
     Event,
     NodeJoined,
+    PendingSince,
+    PersonMeasured,
     PodEnded,
     PodNominated,
     PodPlaced,
@@ -39,12 +42,15 @@ from jupyter_gpushare.core.model.model import (
 from ..config.consistency import IMPLICIT_DEPARTMENT, problems_between
 from ..config.diagnostics import validated
 from ..config.documents import Document, FileErrors, parse, read
+from ..config.people_schemas import members_policies
 from ..policy.policy_file import pools_of, topologies_of
 from .gpu_names import GpuNames
 from .scenario_checks import priority_number, scenario_problems
 from .scenario_schemas import (
     NodeSchema,
+    PersonSchema,
     PodSchema,
+    ScenarioProjectSchema,
     ScenarioQueueSchema,
     ScenarioSchema,
     SubGroupSchema,
@@ -54,6 +60,7 @@ from .scenario_schemas import (
 __all__ = ["Scenario", "ScenarioErrors", "parse_scenario", "read_scenario", "scenario_of"]
 
 SECOND: Final = 1000
+HOUR: Final = 3_600_000
 
 
 class ScenarioErrors(FileErrors):
@@ -116,23 +123,29 @@ def _policy(shape: ScenarioSchema) -> Policy:
             Department(each.name, each.parent, _quotas(each, pools), each.created)
             for each in shape.departments
         ),
-        projects=tuple(
-            Project(
-                each.name,
-                each.department
-                if shape.departments or each.department != IMPLICIT_DEPARTMENT
-                else None,
-                _quotas(each, pools),
-                each.created,
-                tuple(each.node_pools),
-                tuple(each.members),
-            )
-            for each in shape.projects
-        ),
+        projects=tuple(_project(each, pools, bool(shape.departments)) for each in shape.projects),
         topologies=topologies_of(shape.topologies, shape.node_pools),
         priority_classes={**BUILT_IN_PRIORITY_CLASSES, **shape.priority_classes},
         default_priority_class="train",
         options=shape.options.to_core(tuple(shape.actions)),
+    )
+
+
+def _project(
+    shape: ScenarioProjectSchema, pools: tuple[NodePool, ...], has_departments: bool
+) -> Project:
+    is_implicit = not has_departments and shape.department == IMPLICIT_DEPARTMENT
+    own = {pool: stated.members_policy for pool, stated in shape.pools.items()}
+    members_policy, pool_members_policies = members_policies(shape.members_policy, own)
+    return Project(
+        shape.name,
+        None if is_implicit else shape.department,
+        _quotas(shape, pools),
+        shape.created,
+        tuple(shape.node_pools),
+        tuple(shape.members),
+        members_policy=members_policy,
+        pool_members_policies=pool_members_policies,
     )
 
 
@@ -158,14 +171,24 @@ def _facts(shape: ScenarioSchema, policy: Policy, placing: GpuNames) -> Iterator
         for pod in workload.pods:
             if pod.nominated is not None:
                 yield PodNominated(workload.name, pod.name, pod.nominated)
+        if workload.pending_since is not None:
+            yield PendingSince(workload.name, workload.pending_since)
         if workload.stale_for is not None:
             yield StaleSince(workload.name, -workload.stale_for)
+    yield from map(_measured, shape.people)
     for usage in shape.usage:
         yield UsageMeasured(
             usage.queue,
             usage.pool,
             (round(usage.gpu * 1e6), round(usage.cpu * 1e6), round(usage.memory * 1e6)),
         )
+
+
+def _measured(shape: PersonSchema) -> PersonMeasured:
+    used = round(shape.gpu_hours * GPU * HOUR)
+    return PersonMeasured(
+        shape.project, shape.pool, shape.user, used, 0, shape.served, shape.active
+    )
 
 
 def _named_first(fact: PodPlaced | PodEnded) -> tuple[bool, str, str]:
@@ -208,6 +231,7 @@ def _workload(shape: WorkloadSchema, position: int, policy: Policy) -> Workload:
         node_pools=tuple(shape.node_pools),
         held=shape.held,
         ends_when_evicted=shape.ends_when_evicted,
+        user=shape.user or "",
     )
 
 

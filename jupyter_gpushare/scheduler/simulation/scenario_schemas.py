@@ -30,6 +30,7 @@ from ..config.fields import (
     Whole,
     refused,
 )
+from ..config.people_schemas import MembersPolicySchema
 from ..config.schemas import (
     BaseNodePoolSchema,
     OptionsSchema,
@@ -79,10 +80,18 @@ class ScenarioDepartmentSchema(ScenarioQueueSchema):
     parent: Name | None = None
 
 
+class ScenarioProjectPoolSchema(QueueQuotaSchema):
+    """One project in one node pool."""
+
+    members_policy: MembersPolicySchema | None = None
+
+
 class ScenarioProjectSchema(ScenarioQueueSchema):
     """A queue of workloads."""
 
+    pools: dict[Name, ScenarioProjectPoolSchema] = {}  # type: ignore[assignment]
     department: Name | None = None
+    members_policy: MembersPolicySchema | None = None
     node_pools: list[Name] = []
     members: list[Id] = []
 
@@ -230,6 +239,10 @@ class WorkloadSchema(StrictSchema):
     pods: list[PodSchema]
     held: bool = False
     ends_when_evicted: bool = False
+    user: Id | None = None
+    """The person whom it counts for, in a project with a `members_policy`."""
+    pending_since: Age | None = None
+    """Since when it has been waiting, if that is not `created`."""
 
 
 class UsageSchema(StrictSchema):
@@ -240,6 +253,18 @@ class UsageSchema(StrictSchema):
     gpu: Annotated[float, Field(ge=0, le=1000)] = 0.0
     cpu: Annotated[float, Field(ge=0, le=1000)] = 0.0
     memory: Annotated[float, Field(ge=0, le=1000)] = 0.0
+
+
+class PersonSchema(StrictSchema):
+    """A person who has used GPUs before: decayed GPU hours, and when a share was held last."""
+
+    user: Id
+    project: Name
+    pool: Name = DEFAULT_POOL
+    gpu_hours: Annotated[float, Field(ge=0, le=1e9)] = 0.0
+    served: Age | None = None
+    active: bool = True
+    """Whether the person was waiting or held a share before the first cycle."""
 
 
 class ScenarioSchema(StrictSchema):
@@ -259,3 +284,4 @@ class ScenarioSchema(StrictSchema):
     workloads: list[WorkloadSchema] = []
     priority_classes: dict[Name, Whole] = {}
     usage: list[UsageSchema] = []
+    people: list[PersonSchema] = []

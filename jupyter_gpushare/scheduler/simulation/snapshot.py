@@ -5,12 +5,13 @@ Format: docs/reference/files.md, Scenario.
 Running a cycle of the scenario gives the decisions of the cluster's next cycle at the given time.
 Promises end with their cycle, so a promised pod is pending here; `nominated` keeps its preferred
 node. Members of projects are left out: they do not affect decisions, and they are names of people.
+The users of workloads are written only in projects with rules between their members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.cluster.work import Member, Work
@@ -27,9 +28,18 @@ from jupyter_gpushare.core.model.model import (
 )
 
 from ..config.consistency import IMPLICIT_DEPARTMENT
-from ..config.serialize import Body, options_body, pool_body, quota_body, seconds
+from ..config.serialize import (
+    Body,
+    members_policy_body,
+    options_body,
+    pool_body,
+    quota_body,
+    seconds,
+)
 
 __all__ = ["snapshot"]
+
+HOUR: Final = 3_600_000
 
 
 def snapshot(cluster: Cluster, now: int, *, name: str = "snapshot", cycles: int = 1) -> Body:
@@ -62,6 +72,7 @@ def snapshot(cluster: Cluster, now: int, *, name: str = "snapshot", cycles: int 
             }
             for (queue, pool), (gpu, cpu, memory) in sorted(_usage(cluster, policy).items())
         ],
+        "people": list(_people(cluster, now)),
     }
 
 
@@ -73,7 +84,29 @@ def _queue(queue: Department | Project, key: str, parent: str | None, policy: Po
 
 def _project(project: Project, policy: Policy) -> Body:
     parent = project.department if policy.departments else IMPLICIT_DEPARTMENT
-    return {**_queue(project, "department", parent, policy), "node_pools": list(project.node_pools)}
+    body = {**_queue(project, "department", parent, policy), "node_pools": list(project.node_pools)}
+    if project.members_policy is not None:
+        body["members_policy"] = members_policy_body(project.members_policy)
+    for pool, rules in project.pool_members_policies.items():
+        body["pools"].setdefault(pool, {})["members_policy"] = members_policy_body(rules)
+    return body
+
+
+def _people(cluster: Cluster, now: int) -> Iterator[Body]:
+    """What people have used until now, in projects with rules between their members."""
+    for (project, pool), people in sorted(cluster.people.pools.items()):
+        if cluster.people.of(project, pool) is None:
+            continue
+        for user in sorted(people.usage):
+            usage = people.used(user, now)
+            yield {
+                "user": user,
+                "project": project,
+                "pool": pool,
+                "gpu_hours": usage.used / MILLI / HOUR,
+                "served": None if usage.served is None else seconds(usage.served - now),
+                "active": user in people.active,
+            }
 
 
 def _usage(cluster: Cluster, policy: Policy) -> Mapping[tuple[str, str], tuple[int, int, int]]:
@@ -129,11 +162,19 @@ def _workload(cluster: Cluster, work: Work, now: int) -> Body:
         "node_pools": list(workload.node_pools),
         "held": work.held,
         "ends_when_evicted": workload.ends_when_evicted,
+        **_person(cluster, work, now),
         "pods": [
             _pod(pod, work.members[pod.name], cluster.nominated(work.id, pod.name))
             for pod in workload.pods
         ],
     }
+
+
+def _person(cluster: Cluster, work: Work, now: int) -> Body:
+    project = cluster.policy.by_name.get(work.project)
+    if project is None or not (project.members_policy or project.pool_members_policies):
+        return {}
+    return {"user": work.user or None, "pending_since": seconds(work.pending_since - now)}
 
 
 def _min_pods(work: Work) -> int | None:

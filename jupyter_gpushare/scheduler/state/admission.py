@@ -121,6 +121,7 @@ def read_request(
         topology=read_together(request.topology, policy),
         node_pools=_pools(request, policy),
         done_counts=request.command is not None,
+        user=user,
     )
     return AdmittedRequest(request, workload, user)
 

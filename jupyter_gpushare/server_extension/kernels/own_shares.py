@@ -24,9 +24,14 @@ HELPED_BY_ANY_SHARE: Final = frozenset(
     }
 )
 HELPED_BY_SHARES_OF_THE_PROJECT: Final = frozenset(
-    {ReasonCode.WAITING_FOR_QUOTA, ReasonCode.OVER_LIMIT, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA}
+    {
+        ReasonCode.WAITING_FOR_QUOTA,
+        ReasonCode.OVER_LIMIT,
+        ReasonCode.OVER_PERSON_LIMIT,
+        ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA,
+    }
 )
-BOUNDS: Final = frozenset({ReasonCode.OVER_LIMIT, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA})
+BOUNDS: Final = HELPED_BY_SHARES_OF_THE_PROJECT - {ReasonCode.WAITING_FOR_QUOTA}
 """A request that alone exceeds such a bound waits for a change of the policy, not for releases."""
 
 
