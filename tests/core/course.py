@@ -1,7 +1,7 @@
 """A course in virtual time: people who think, run a cell on half a GPU, and think again.
 
-Every cell is a request to the real scheduler (`cycle`), which ends when the cell does; so turns cost
-nothing, and nobody keeps a share while thinking.
+Every cell is a request to the real scheduler (`cycle`), which ends when the cell does; so turns
+cost nothing, and nobody keeps a share while thinking.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
-from ..fairness.people import PersonUsage
 from ..model.amounts import NOTHING
 from ..model.errors import Conflict, InvalidInput, NotFound
 from ..model.events import (
@@ -19,8 +18,6 @@ from ..model.events import (
     NodeChanged,
     NodeJoined,
     NodeLeft,
-    PendingSince,
-    PersonMeasured,
     PodEnded,
     PodEvicted,
     PodNominated,
@@ -36,6 +33,7 @@ from ..model.events import (
 from ..model.model import Node, Policy, Spot, Workload
 from .nodes import NodeState
 from .people import PeopleLedger
+from .people_events import PEOPLE_HANDLERS
 from .pools import PoolState
 from .state import State
 from .work import Member, Status, Work
@@ -262,19 +260,6 @@ def _usage(state: State, event: UsageMeasured) -> None:
     state.undo_log.push(_set_usage, state, key, before)
 
 
-def _pending_since(state: State, event: PendingSince) -> None:
-    state.undo_log.assign(_work(state, event.workload), "pending_since", event.since)
-
-
-def _person(state: State, event: PersonMeasured) -> None:
-    people = state.people.of(event.project, event.pool)
-    if people is None:
-        return  # the rules have been removed from the policy
-    people.set(event.user, PersonUsage(event.used, event.at, event.served))
-    if event.is_active:
-        state.undo_log.assign(people, "active", {**people.active, event.user: None})
-
-
 def _stale(state: State, event: StaleSince) -> None:
     state.undo_log.assign(_work(state, event.workload), "stale_since", event.since)
 
@@ -364,8 +349,7 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], None]] = cast(
         PodNominated: _nominated,
         PodEnded: _pod_ended,
         UsageMeasured: _usage,
-        PendingSince: _pending_since,
-        PersonMeasured: _person,
+        **PEOPLE_HANDLERS,
         StaleSince: _stale,
     },
 )

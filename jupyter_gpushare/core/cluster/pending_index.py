@@ -96,7 +96,7 @@ class PendingIndex:
         pools = self.pools_for(work)
         if not pools or work.project not in self.projects or problem_of(work.workload, self.policy):
             return None
-        if work.is_fresh and not work.nominated:
+        if work.is_fresh and not work.nominated and not work.promoted:
             who = self._person(work, pools)
             return (
                 (work.project, pools, work.priority, work.preemptible, who, work.shape),

@@ -64,6 +64,7 @@ class PoolPeople:
         """
         self.held[user] += milli_gpu
         self._ledger.held[self.project][user] += milli_gpu
+        self.usage.setdefault(user, PersonUsage(at=self._ledger.now))
         if not self.held[user]:
             del self.held[user]
 
@@ -85,6 +86,10 @@ class PoolPeople:
             self._ledger.undo_log.push(self._restore, user, before)
             self.usage[user] = usage
             self._ledger.changed[self.project, self.pool, user] = None
+
+    def forget(self, user: str) -> None:
+        """Removes somebody who holds nothing, whose usage has decayed."""
+        self.usage.pop(user, None)
 
     def _restore(self, user: str, usage: PersonUsage | None) -> None:
         if usage is None:
@@ -131,9 +136,9 @@ class PoolPeople:
         """The limits of a person that apply in this pool: of the pool, and of all pools."""
         if self.limit.gpu is not None:
             yield PersonBound(self.limit.gpu, self.held[user])
-        everywhere = self._ledger.limits.get(self.project)
-        if everywhere is not None and everywhere.gpu is not None:
-            yield PersonBound(everywhere.gpu, self._ledger.held[self.project][user])
+        limit = self._ledger.limit(self.project, user).gpu
+        if limit is not None:
+            yield PersonBound(limit, self._ledger.held[self.project][user])
 
 
 class PeopleLedger:
@@ -147,6 +152,8 @@ class PeopleLedger:
         """Milli-GPU in all pools, by project and user."""
         self.limits: dict[str, PersonLimit] = {}
         """Limits that count in all pools together, by project."""
+        self.own_limits: dict[tuple[str, str], PersonLimit] = {}
+        """Limits of single people by project and user, in addition to those."""
         self.changed: dict[tuple[str, str, str], None] = {}
         """Project, pool and user whose usage has changed, for the caller to store; also where the
         change was undone.
@@ -161,6 +168,23 @@ class PeopleLedger:
         ruled = [p for p in policy.projects if p.members_policy or p.pool_members_policies]
         self.is_used = bool(ruled)
         self.limits = {p.name: p.members_policy.limit for p in ruled if p.members_policy}
+
+    def limit_person(self, who: tuple[str, str], limit: PersonLimit) -> None:
+        """Sets the own limit of a person (project, user); an empty one removes it."""
+        self.own_limits[who] = limit
+        if limit == PersonLimit():
+            del self.own_limits[who]
+
+    def limit(self, project: str, user: str) -> PersonLimit:
+        """What a person may have in all pools of the project together."""
+        bounds = zip(
+            self.limits.get(project, PersonLimit()),
+            self.own_limits.get((project, user), PersonLimit()),
+            strict=True,
+        )
+        return PersonLimit(
+            *(min((b for b in both if b is not None), default=None) for both in bounds)
+        )
 
     def advance(self, now: int) -> None:
         """Time passes."""

@@ -169,6 +169,8 @@ class State(PendingIndex):
     def _settle_person(self, member: Member, status: Status, node: NodeState | None) -> None:
         """Charges the person until now, before what is held changes."""
         work = member.work
+        if work.promoted and status == "bound":
+            self.undo_log.assign(work, "promoted", False)
         if status == "pending" and member.status in ("running", "bound", "releasing"):
             self.undo_log.assign(work, "pending_since", self.people.now)
         pools = {each.pool for each in (member.node, node) if each is not None}
@@ -317,6 +319,16 @@ class State(PendingIndex):
         work.listed = wanted
 
     # -- finding
+
+    def work(self, id_: str) -> Work:
+        """Raises `NotFound`."""
+        if id_ not in self.works:
+            raise NotFound(f"there is no workload {id_}", field="id")
+        return self.works[id_]
+
+    def mark_dirty(self, work: Work) -> None:
+        """It is classified again before the next cycle."""
+        self.dirty[work] = None
 
     def member(self, workload: str, pod: str) -> Member:
         """Raises `NotFound`."""

@@ -22,6 +22,8 @@ Status = Literal["pending", "running", "bound", "pipelined", "releasing", "succe
 ACTIVE: Final = frozenset({"running", "bound", "pipelined"})
 """Members that count towards a gang's minimum."""
 FAR_LAST: Final = 1 << 62
+NEXT: Final = -FAR_LAST
+"""The priority of a workload that a manager has put first."""
 
 
 class Member:
@@ -122,6 +124,7 @@ class Work:
         "preemptible",
         "priority",
         "project",
+        "promoted",
         "shape",
         "started",
         "succeeded",
@@ -142,6 +145,8 @@ class Work:
         self.stale_since: int | None = None
         self.succeeded = 0
         self.held = workload.held
+        self.promoted = False
+        """Whether it has the next turn in its project."""
         self.eq_class: EquivalenceClass | None = None
         self.listed: tuple[str, tuple[int, int, int, str]] | None = None
         """The pool and the key under which it is listed as a candidate for eviction."""
@@ -184,12 +189,14 @@ class Work:
         return -self.priority, self.elastic(), self.created, self.id
 
     def pending_order_key(self) -> tuple[bool, int, int, int, str]:
-        """The same among pending workloads, after those that the last cycle promised a place.
+        """The same among pending workloads, after those that the last cycle promised a place and
+        those that a manager has put first.
 
         Otherwise an unplaceable large request of the same project would represent the queue,
         another queue would take the promised room, and the two would evict each other repeatedly.
         """
-        return not self.nominated, *self.order_key()
+        priority = NEXT if self.promoted else -self.priority
+        return not self.nominated, priority, self.elastic(), self.created, self.id
 
     def elastic(self) -> int:
         """0: a group is below its minimum; 1: all are exactly at it; 2: one is above."""

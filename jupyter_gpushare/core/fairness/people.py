@@ -7,7 +7,8 @@ Everybody has a score, and the smallest is served first:
 Usage is GPU time held, which decays by half in every half-life. A person earns the credit while a
 request waits and nothing is held; so nobody waits indefinitely for others to catch up, and more
 requests do not earn more. A share that is held counts for `HEADSTART` more than it has been held,
-so that requests at the same time do not all pass before the first of them has cost anything. Who becomes active again starts at the least usage of those who are active.
+so that requests at the same time do not all pass before the first of them has cost anything. Who
+becomes active again starts at the least usage of those who are active.
 
 Shares are milli-GPU, times ms, usage milli-GPU-ms, weights thousandths; all are integers. Formulas:
 docs/explanation/scheduling.md, People.

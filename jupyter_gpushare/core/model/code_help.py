@@ -170,6 +170,12 @@ REASONS: Final[Mapping[ReasonCode, CodeHelp]] = {
         "Release GPUs of the project, request less, or have an administrator raise `limit` in the"
         " policy.",
     ),
+    ReasonCode.OVER_PERSON_LIMIT: CodeHelp(
+        "You already have what one person may have in the project: GPUs, notebooks, or waiting"
+        " requests.",
+        "Release the GPU of another notebook of yours in the project, or request less. A manager of"
+        " the project or an administrator can raise the limit.",
+    ),
     ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA: CodeHelp(
         "Non-preemptible work may use the quota only, and the quota is in use.",
         "Submit it as preemptible work, which may use free GPUs beyond the quota; or release"

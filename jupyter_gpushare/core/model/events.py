@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .model import Node, Policy, Spot, Workload
+from .model import Node, PersonLimit, Policy, Spot, Workload
 
 __all__ = [
     "Event",
@@ -16,6 +16,7 @@ __all__ = [
     "NodeJoined",
     "NodeLeft",
     "PendingSince",
+    "PersonLimited",
     "PersonMeasured",
     "PodEnded",
     "PodEvicted",
@@ -26,6 +27,7 @@ __all__ = [
     "UsageMeasured",
     "WorkloadEnded",
     "WorkloadHeld",
+    "WorkloadPromoted",
     "WorkloadSubmitted",
 ]
 
@@ -188,6 +190,27 @@ class PersonMeasured:
     is_active: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class PersonLimited:
+    """A manager of the project limits one of its members, in all pools together and in addition to
+    the policy's limits.
+    """
+
+    project: str
+    user: str
+    limit: PersonLimit
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPromoted:
+    """A manager of the project lets the workload have the next turn in its project; until it
+    starts, or the promotion is withdrawn.
+    """
+
+    id: str
+    promoted: bool
+
+
 Event = (
     PolicyChanged
     | NodeJoined
@@ -204,5 +227,7 @@ Event = (
     | StaleSince
     | UsageMeasured
     | PendingSince
+    | PersonLimited
     | PersonMeasured
+    | WorkloadPromoted
 )

@@ -14,7 +14,12 @@ from jupyter_gpushare.core.model.model import MembersPolicy, PersonLimit
 from .fields import Duration, Gpus, Id, Weight, refused
 from .schemas import StrictSchema
 
-__all__ = ["MembersPolicySchema", "PersonLimitSchema", "members_policies"]
+__all__ = [
+    "MembersPolicySchema",
+    "PersonLimitSchema",
+    "PoolMembersPolicySchema",
+    "members_policies",
+]
 
 
 def _positive(weight: int) -> int:
@@ -53,16 +58,33 @@ class MembersPolicySchema(StrictSchema):
     limit: PersonLimitSchema = PersonLimitSchema()
 
 
+class PoolPersonLimitSchema(PersonLimitSchema):
+    """What one person may have in a project in one node pool."""
+
+    notebooks: None = None
+    """Only for all pools together."""
+    pending: None = None
+    """Only for all pools together."""
+
+
+class PoolMembersPolicySchema(MembersPolicySchema):
+    """Rules between the members of a project in one node pool."""
+
+    limit: PoolPersonLimitSchema = PoolPersonLimitSchema()
+
+
 def members_policies(
     project: MembersPolicySchema | None,
     pools: Mapping[str, MembersPolicySchema | None],
     defaults: MembersPolicySchema | None = None,
+    *,
+    has_managers: bool = False,
 ) -> tuple[MembersPolicy | None, dict[str, MembersPolicy]]:
     """The rules of a project for all pools, and for pools with rules of their own, whose limits
-    are those stated for the pool alone.
+    are those stated for the pool alone. A project with managers has rules, if only empty ones.
     """
     above = [each for each in (project, defaults) if each is not None]
-    everywhere = _merged(above, _limit(above)) if above else None
+    everywhere = _merged(above, _limit(above)) if above or has_managers else None
     own = {
         pool: _merged([stated, *above], _limit([stated]))
         for pool, stated in pools.items()

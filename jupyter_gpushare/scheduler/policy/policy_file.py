@@ -226,7 +226,9 @@ def _project(
     )
     pools = {pool: quota.to_core() for pool, quota in shape.pools.items()}
     own = {pool: stated.members_policy for pool, stated in shape.pools.items()}
-    members_policy, pool_members_policies = members_policies(shape.members_policy, own, defaults)
+    members_policy, pool_members_policies = members_policies(
+        shape.members_policy, own, defaults, has_managers=bool(shape.managers)
+    )
     return Project(
         shape.name,
         department,

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from ..config.fields import Duration, Id, Name, Notice, Whole, refused
-from ..config.people_schemas import MembersPolicySchema
+from ..config.people_schemas import MembersPolicySchema, PoolMembersPolicySchema
 from ..config.schemas import (
     BaseNodePoolSchema,
     OptionsSchema,
@@ -63,7 +63,7 @@ class ProjectPoolSchema(QueueQuotaSchema):
 
     rules: RulesSchema = RulesSchema()
     """Rules of this project in this pool; they take precedence over all others."""
-    members_policy: MembersPolicySchema | None = None
+    members_policy: PoolMembersPolicySchema | None = None
     """Rules between the members in this pool; its limits hold in addition to the project's."""
 
 

@@ -79,10 +79,14 @@ class CycleRunner:
                 self._replacements.check_granted(replaced[0], decisions)
             granted = [self._grant(bind) for bind in decisions.binds]
             write.granted([lease for _, lease in granted], now)
+            turned = unit_of_work.promoted & {bind.workload for bind in decisions.binds}
+            for id_ in turned:
+                write.promoted(id_, None)
             self._record_grants(decisions.binds)
             replanned = self._replan_all(write, decisions.replans)
             evicted = self._evict_all(write, decisions.evictions, replanned)
         changes = [*replanned, *granted, *evicted]
+        unit_of_work.promoted -= turned
         unit_of_work.decisions = decisions
         self._announce(changes, now)
         if replaced is not None:

@@ -146,6 +146,7 @@ class SchedulerService:
             self.cordons.tick()
             self.platform.tick()
             self.wait_estimates.tick(now)
+            self.unit_of_work.people.prune(self.unit_of_work.store, now)
         with suppress(Unavailable):  # kept, and tried again at the next tick
             self.reports.write_usage(LEASES_PER_TICK)
         self.reports.check_silent(now)

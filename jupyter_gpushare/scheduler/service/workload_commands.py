@@ -29,6 +29,7 @@ from ..state.workload_records import WorkloadRecord, reason_of, request_text
 from ..store.store import WorkloadRow
 from .feasibility import Feasibility
 from .pending_status import PendingStatus
+from .person_limits import PersonLimits
 from .pod_budget import PodBudget
 from .queries import Queries
 from .wait_estimates import WaitEstimates
@@ -54,6 +55,7 @@ class WorkloadCommands:
         self.unit_of_work, self.visibility, self.queries = unit_of_work, visibility, queries
         self.pending_status, self.wait_estimates = pending_status, wait_estimates
         self.feasibility, self.pod_budget = Feasibility(unit_of_work), pod_budget
+        self.person_limits = PersonLimits(unit_of_work)
 
     def submit(self, identity: Identity, request: m.WorkloadRequest) -> m.WorkloadView:
         """Adds a workload. Repeating a request (same id and content) returns the same workload."""
@@ -77,6 +79,8 @@ class WorkloadCommands:
         admitted = self._read(identity, request, user, groups)
         self._check_kernel(request, user)
         old, superseded = self._replaced(identity, request, user)
+        leaving = {one.id for one in (old, *superseded) if one is not None}
+        self.person_limits.check(admitted, leaving)
         self.feasibility.check(admitted)
         request = replace(request, replaces=None if old is None else old.id)
         record = WorkloadRecord(request, admitted.workload, user)
@@ -230,6 +234,11 @@ class WorkloadCommands:
             name_of=lambda record: self._visible_name(identity, record),
             notice_ms=self.unit_of_work.loaded.admin.notice,
         )
+        leaving = () if instead_of is None else (instead_of,)
+        too_many = self.person_limits.reason(admitted, leaving)
+        if too_many is not None:
+            reason = reason_of(too_many)
+            return replace(answer, starts_now=False, reason=reason, refused=True)
         impossible = None if answer.starts_now else self.feasibility.impossible(admitted)
         if impossible is None:
             return answer

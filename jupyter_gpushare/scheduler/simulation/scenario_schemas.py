@@ -30,7 +30,7 @@ from ..config.fields import (
     Whole,
     refused,
 )
-from ..config.people_schemas import MembersPolicySchema
+from ..config.people_schemas import MembersPolicySchema, PoolMembersPolicySchema
 from ..config.schemas import (
     BaseNodePoolSchema,
     OptionsSchema,
@@ -83,7 +83,7 @@ class ScenarioDepartmentSchema(ScenarioQueueSchema):
 class ScenarioProjectPoolSchema(QueueQuotaSchema):
     """One project in one node pool."""
 
-    members_policy: MembersPolicySchema | None = None
+    members_policy: PoolMembersPolicySchema | None = None
 
 
 class ScenarioProjectSchema(ScenarioQueueSchema):

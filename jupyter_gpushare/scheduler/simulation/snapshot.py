@@ -223,7 +223,9 @@ def _pod(pod: Pod, member: Member, nominated: str | None) -> Body:
         "priority": pod.priority,
         "node_selector": dict(pod.node_selector),
         "node_affinity": list(pod.node_affinity),
-        "tolerations": [{"key": key, "value": value} for key, value in pod.tolerations],
+        "tolerations": [
+            {"key": key, "value": "" if value == "*" else value} for key, value in pod.tolerations
+        ],
         "pod_labels": dict(pod.labels),
         "pod_affinity": _affinity(pod.affinity),
         "pod_anti_affinity": _affinity(pod.anti_affinity),

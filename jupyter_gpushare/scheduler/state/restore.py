@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import GpuShareError
-from jupyter_gpushare.core.model.events import PodEnded, PodPlaced, WorkloadHeld, WorkloadSubmitted
+from jupyter_gpushare.core.model.events import (
+    PendingSince,
+    PodEnded,
+    PodPlaced,
+    WorkloadHeld,
+    WorkloadPromoted,
+    WorkloadSubmitted,
+)
 
 from ..store.store import WorkloadRow
 from .admission import read_request
@@ -54,6 +61,7 @@ def _load(state: UnitOfWork) -> None:
     state.revision = max(known.revision + 1, state.clock())
     for node in known.nodes:
         state.nodes.remember(node.report, state.clock(), node.platform_labels)
+    state.cluster.advance(state.clock())
     unreadable = set()
     for row in known.workloads:
         try:
@@ -73,6 +81,7 @@ def _load(state: UnitOfWork) -> None:
     for lease in known.leases:
         if lease.body.workload not in unreadable:
             _restore_lease(state, lease.body, lease.started_ms)
+    state.people.restore(known.people, known.limits)
     for record in state.records.values():
         _restore_wait(state, record)
         old = record.request.replaces
@@ -110,6 +119,9 @@ def _restore_workload(state: UnitOfWork, row: WorkloadRow) -> WorkloadRecord:
     state.cluster.apply(WorkloadSubmitted(workload))
     record = WorkloadRecord(row.request, workload, row.user, revision=state.revision)
     state.insert(record)
+    if row.is_promoted:
+        state.cluster.apply(WorkloadPromoted(record.id, promoted=True))
+        state.promoted.add(record.id)
     return record
 
 
@@ -135,6 +147,7 @@ def _restore_wait(state: UnitOfWork, record: WorkloadRecord) -> None:
         record.is_held = True
     else:
         record.pending_since = state.clock() if "granted" in kinds else record.workload.created
+        state.cluster.apply(PendingSince(record.id, record.pending_since))
 
 
 def _restore_lease(state: UnitOfWork, body: m.LeaseBody, started: int) -> None:

@@ -26,6 +26,7 @@ from .audit import audit
 from .history import EvictionRecord, SchedulerHistory, eviction
 from .kernel_owners import KernelOwners
 from .nodes import NodeRegistry
+from .people import PeopleStore
 from .workload_records import WorkloadRecord, log_fields, spot_of, view
 
 __all__ = ["ChangeListener", "UnitOfWork"]
@@ -63,6 +64,9 @@ class UnitOfWork:
         self.nodes = NodeRegistry(self.cluster, store, loaded)
         self.pending_events: list[tuple[WorkloadRecord, m.Event]] = []
         """Events of the open transaction: published after its commit."""
+        self.people = PeopleStore(self.cluster)
+        self.promoted: set[str] = set()
+        """Pending workloads that have the next turn in their project."""
         self.history = SchedulerHistory(store, clock())
         self.on_evicted: Callable[[EvictionRecord], None] = lambda _eviction: None
         """Called after the commit of every eviction."""
@@ -90,9 +94,11 @@ class UnitOfWork:
         commits nothing.
         """
         mark = self.cluster.checkpoint()
+        self.cluster.advance(self.clock())
         try:
             with self.store.transaction() as write:
                 yield write
+                people = self.people.write(write)
                 write.events([(record.id, event) for record, event in self.pending_events])
                 if always or write.wrote:
                     write.revision(self.revision + 1)
@@ -102,6 +108,7 @@ class UnitOfWork:
             self._pending_evictions.clear()
             raise
         self.cluster.forget(mark)
+        self.people.written(people)
         self.revision += 1
         pending_events, self.pending_events, evictions, self._pending_evictions = (
             self.pending_events,
@@ -191,6 +198,7 @@ class UnitOfWork:
             del self._by_user[record.user], self._pods[record.user]
         self.kernel_owners.release(record.kernel_id, record.id)
         self.replacements.pop(record.id, None)
+        self.promoted.discard(record.id)
         if record.request.replaces is not None:
             self.replacements = {
                 old: new for old, new in self.replacements.items() if new != record.id

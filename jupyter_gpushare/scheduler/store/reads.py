@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import sqlalchemy as sql
@@ -12,10 +12,20 @@ from jupyter_gpushare import messages as m
 
 from . import schema as s
 from .database import translated_errors
-from .schema import LeaseRow, StoredNode, StoredState, TokenRow, WorkloadOutcome, WorkloadRow
+from .schema import (
+    LeaseRow,
+    MemberLimitRow,
+    PersonUsageRow,
+    StoredNode,
+    StoredState,
+    TokenRow,
+    WorkloadOutcome,
+    WorkloadRow,
+)
 
 __all__ = ["EVENTS_KEPT", "StoreReader"]
 
+Row = TypeVar("Row")
 EVENTS_KEPT: Final = 100
 """Events per workload that the service keeps in memory; the table has older ones."""
 LOG_ROWS: Final = 200
@@ -46,6 +56,8 @@ class StoreReader:
                 nodes=_nodes(connection),
                 events=_events(connection),
                 exits=_exit_codes(connection, _LIVE_IDS),
+                people=_rows(connection, s.person_usage, PersonUsageRow),
+                limits=_rows(connection, s.member_limits, MemberLimitRow),
             )
 
     # -- batch workloads --
@@ -188,7 +200,14 @@ def _workload(row: Any) -> WorkloadRow:
         row.priority,
         row.preemptible,
         row.created_ms,
+        row.promoted_ms is not None,
     )
+
+
+def _rows(connection: sql.Connection, table: sql.Table, kind: type[Row]) -> list[Row]:
+    """All rows of a table whose key is a hash of other columns."""
+    columns = [column for column in table.c if column.name != "key"]
+    return [kind(**row._mapping) for row in connection.execute(sql.select(*columns))]
 
 
 def _live_workloads(connection: sql.Connection) -> list[WorkloadRow]:

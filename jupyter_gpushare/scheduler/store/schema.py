@@ -15,6 +15,8 @@ from jupyter_gpushare import messages as m
 
 __all__ = [
     "LeaseRow",
+    "MemberLimitRow",
+    "PersonUsageRow",
     "WorkloadOutcome",
     "StoredState",
     "StoredNode",
@@ -27,10 +29,12 @@ __all__ = [
     "leadership",
     "leases",
     "logs",
+    "member_limits",
     "metadata",
     "node_marks",
     "nodes",
     "outcomes",
+    "person_usage",
     "tokens",
     "usage",
     "usage_hours",
@@ -61,7 +65,9 @@ workloads = sql.Table(
     sql.Column("created_ms", sql.BigInteger, nullable=False),
     sql.Column("ended_ms", sql.BigInteger, index=True),
     sql.Column("message", sql.Text, nullable=False, default=""),
+    sql.Column("promoted_ms", sql.BigInteger),
 )
+"""`promoted_ms`: since when it has the next turn in its project; null: it has not."""
 leases = sql.Table(
     "leases",
     metadata,
@@ -185,6 +191,33 @@ usage_hours = sql.Table(
 """GPU-ms per hour, project, person and notebook. The key is a hash of these four, which are too
 long for an index.
 """
+person_usage = sql.Table(
+    "person_usage",
+    metadata,
+    sql.Column("key", sql.String(64), primary_key=True),
+    sql.Column("project", sql.String(1000), nullable=False),
+    sql.Column("pool", sql.String(1000), nullable=False),
+    sql.Column("user", sql.String(1000), nullable=False),
+    sql.Column("used", sql.BigInteger, nullable=False),
+    sql.Column("at_ms", sql.BigInteger, nullable=False),
+    sql.Column("served_ms", sql.BigInteger),
+)
+"""What people have used (milli-GPU-ms, decayed until `at_ms`), for the order between the members of
+a project. The key is a hash of project, pool and user, which are too long for an index.
+"""
+member_limits = sql.Table(
+    "member_limits",
+    metadata,
+    sql.Column("key", sql.String(64), primary_key=True),
+    sql.Column("project", sql.String(1000), nullable=False),
+    sql.Column("user", sql.String(1000), nullable=False),
+    sql.Column("gpu", sql.Integer),
+    sql.Column("notebooks", sql.Integer),
+    sql.Column("pending", sql.Integer),
+)
+"""Limits that a project's managers set for single people; `gpu` in milli-GPU. The key is a hash of
+project and user.
+"""
 outcomes = sql.Table(
     "outcomes",
     metadata,
@@ -226,6 +259,31 @@ class WorkloadRow:
     priority: int
     preemptible: bool
     created_ms: int
+    is_promoted: bool = False
+    """Whether it has the next turn in its project."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonUsageRow:
+    """What a person has used of a pool in a project; see the table."""
+
+    project: str
+    pool: str
+    user: str
+    used: int
+    at_ms: int
+    served_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLimitRow:
+    """Limits of one person; None: unlimited."""
+
+    project: str
+    user: str
+    gpu: int | None
+    notebooks: int | None
+    pending: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,3 +342,5 @@ class StoredState:
     events: dict[str, list[m.Event]]
     exits: dict[str, dict[str, int]]
     """Workload -> pod -> exit code of its command, for ended pods."""
+    people: list[PersonUsageRow]
+    limits: list[MemberLimitRow]

@@ -21,12 +21,22 @@ from .database import StoreUnavailable, file_in, open_engine, prepare, translate
 from .group_commit import GroupCommit
 from .reads import StoreReader
 from .retention import Cutoffs, Pruner, Retention, remove_oldest_output
-from .schema import LeaseRow, StoredState, TokenRow, WorkloadOutcome, WorkloadRow
+from .schema import (
+    LeaseRow,
+    MemberLimitRow,
+    PersonUsageRow,
+    StoredState,
+    TokenRow,
+    WorkloadOutcome,
+    WorkloadRow,
+)
 from .transaction import StoreTransaction
 
 __all__ = [
     "Cutoffs",
     "LeaseRow",
+    "MemberLimitRow",
+    "PersonUsageRow",
     "Retention",
     "Store",
     "StoreTransaction",

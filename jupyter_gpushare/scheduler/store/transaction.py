@@ -4,6 +4,7 @@ slow.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -40,12 +41,15 @@ _USED: Final = _upsert(
 )
 _HOURS: Final = _upsert(s.usage_hours, "key", added=["held", "used", "borrowed", "lent"])
 _TAKEN: Final = _upsert(s.usage_taken, "node", ["life", "number"])
+_PERSON: Final = _upsert(s.person_usage, "key", ["used", "at_ms", "served_ms"])
+_LIMIT: Final = _upsert(s.member_limits, "key", ["gpu", "notebooks", "pending"])
 _SUBMITTED: Final = s.workloads.insert()
 _EVENT: Final = s.events.insert()
 _OUTCOME: Final = s.outcomes.insert()
 _HISTORY: Final = s.history.insert()
 _LOG: Final = s.logs.insert()
 _RENAMED: Final = s.workloads.update().where(s.workloads.c.id == sql.bindparam("of"))
+_PROMOTED: Final = s.workloads.update().where(s.workloads.c.id == sql.bindparam("of"))
 _ENDED: Final = s.workloads.update().where(
     s.workloads.c.id == sql.bindparam("of"), s.workloads.c.ended_ms.is_(None)
 )
@@ -95,6 +99,24 @@ class StoreTransaction:
     def renamed(self, request: m.WorkloadRequest) -> None:
         """The workload has a new name in its request."""
         self.do(_RENAMED, {"of": request.id, "request": _text(request)})
+
+    def promoted(self, workload: str, since_ms: int | None) -> None:
+        """Since when the workload has the next turn in its project; None: it has not."""
+        self.do(_PROMOTED, {"of": workload, "promoted_ms": since_ms})
+
+    def people(self, rows: Sequence[s.PersonUsageRow]) -> None:
+        """Replaces what these people have used."""
+        if rows:
+            keyed = [_keyed(row, "project", "pool", "user") for row in rows]
+            self.do(_PERSON[self._dialect], keyed)
+
+    def forget_person(self, project: str, pool: str, user: str) -> None:
+        key = _key(project, pool, user)
+        self.do(s.person_usage.delete().where(s.person_usage.c.key == key))
+
+    def member_limit(self, row: s.MemberLimitRow) -> None:
+        """Replaces the limits of a person."""
+        self.do(_LIMIT[self._dialect], _keyed(row, "project", "user"))
 
     def ended(self, workload: str, now_ms: int, message: str) -> None:
         """The workload and its leases have ended."""
@@ -172,6 +194,16 @@ class StoreTransaction:
         """Adds GPU-ms to the rows of `usage_hours` with these keys."""
         if rows:
             self.do(_HOURS[self._dialect], rows)
+
+
+def _keyed(row: s.PersonUsageRow | s.MemberLimitRow, *identity: str) -> dict[str, Any]:
+    """The row with the hash of what identifies it."""
+    values = {name: getattr(row, name) for name in row.__slots__}
+    return {"key": _key(*(values[name] for name in identity)), **values}
+
+
+def _key(*identity: str) -> str:
+    return hashlib.sha256(repr(identity).encode()).hexdigest()
 
 
 def _event_row(workload: str, event: m.Event) -> dict[str, str]:
