@@ -137,7 +137,7 @@ class CourseHarness(SchedulerHarness):
         self.service.end(Identity(user, (), "person"), id_)
 
 
-def test_a_person_at_the_limit_waits_and_is_told_before(scheduler: CourseHarness):
+def test_a_person_at_the_limit_waits_and_sees_it_before(scheduler: CourseHarness):
     scheduler.by("a", "a1", 1)
     ask = m.WorkloadRequest(id="x", project="course", pods=[m.PodRequest(name="k", gpu=0.5)])
     answer = scheduler.service.what_if(Identity("a", (), "person"), ask)

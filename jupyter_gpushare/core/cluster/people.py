@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from ..fairness.people import EVERYBODY, PersonUsage, Standing
+from ..fairness.people import AWAY, EVERYBODY, PersonUsage, Standing
 from ..model.model import MembersPolicy, PersonLimit, Policy
 from .undo_log import UndoLog
 
@@ -47,8 +47,10 @@ class PoolPeople:
         """Milli-GPU, with what is promised."""
         self.waits: dict[str, int] = {}
         """Since when (ms) each person waits; fixed at the start of a cycle."""
-        self.active: dict[str, None] = {}
-        """Who waited or held a share at the start of the last cycle."""
+        self.active: dict[str, int] = {}
+        """When each person waited or held a share last (ms), at the start of a cycle; those who have
+        been away since are left out.
+        """
 
     @property
     def is_fair(self) -> bool:
@@ -98,20 +100,18 @@ class PoolPeople:
             self.usage[user] = usage
 
     def begin_cycle(self, waits: Mapping[str, int]) -> None:
-        """Fixes who waits, and since when. Who was not active starts at the least usage of those
-        who are.
+        """Fixes who is waiting, and since when. A person who was away starts at the least usage of
+        those who were not.
         """
-        undo = self._ledger.undo_log
-        active = [user for user in self.active if user in waits or self.held[user]]
-        newcomers = [user for user in waits if user not in self.active]
+        undo, now = self._ledger.undo_log, self._ledger.now
+        active = {user: at for user, at in self.active.items() if now - at <= AWAY}
+        newcomers = [user for user in waits if user not in active]
         if newcomers and active:
             least = min(self.used(user).per_weight(self.weight(user)) for user in active)
             for user in newcomers:
                 self.set(user, self.used(user).at_least(least, self.weight(user)))
         undo.assign(self, "waits", waits)
-        now_active = dict.fromkeys([*active, *newcomers])
-        if now_active != self.active:
-            undo.assign(self, "active", now_active)
+        undo.assign(self, "active", active | dict.fromkeys([*waits, *self.held], now))
 
     def standing(self, user: str) -> Standing:
         """The person's place in the order now."""

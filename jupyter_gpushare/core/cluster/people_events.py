@@ -22,8 +22,9 @@ def _person(state: State, event: PersonMeasured) -> None:
     if people is None:
         return  # the rules have been removed from the policy
     people.set(event.user, PersonUsage(event.used, event.at, event.served))
-    if event.is_active:
-        state.undo_log.assign(people, "active", {**people.active, event.user: None})
+    if event.active_at is not None:
+        active = people.active | {event.user: event.active_at}
+        state.undo_log.assign(people, "active", active)
 
 
 def _limited(state: State, event: PersonLimited) -> None:

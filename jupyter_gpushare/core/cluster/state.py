@@ -167,7 +167,7 @@ class State(PendingIndex):
         self._put(member, (status, node, devices, charge, old, old_devices))
 
     def _settle_person(self, member: Member, status: Status, node: NodeState | None) -> None:
-        """Charges the person until now, before what is held changes."""
+        """Charges the person until now, before the share changes."""
         work = member.work
         if work.promoted and status == "bound":
             self.undo_log.assign(work, "promoted", False)

@@ -1,1 +1,3 @@
-"""Dividing resources among queues (`fairshare`), and what each queue used over time (`usage`)."""
+"""Dividing resources among queues (`fairshare`), what each queue used over time (`usage`), and the
+order of people inside a project (`people`).
+"""

@@ -7,8 +7,8 @@ Everybody has a score, and the smallest is served first:
 Usage is GPU time held, which decays by half in every half-life. A person earns the credit while a
 request waits and nothing is held; so nobody waits indefinitely for others to catch up, and more
 requests do not earn more. A share that is held counts for `HEADSTART` more than it has been held,
-so that requests at the same time do not all pass before the first of them has cost anything. Who
-becomes active again starts at the least usage of those who are active.
+so that requests at the same time do not all pass before the first of them has cost anything. A
+person who was away starts at the least usage of those who were not.
 
 Shares are milli-GPU, times ms, usage milli-GPU-ms, weights thousandths; all are integers. Formulas:
 docs/explanation/scheduling.md, People.
@@ -21,12 +21,17 @@ from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
-__all__ = ["CREDIT", "EVERYBODY", "PersonUsage", "Standing", "Waiter", "waiting_order"]
+__all__ = ["AWAY", "CREDIT", "EVERYBODY", "PersonUsage", "Standing", "Waiter", "waiting_order"]
 
 CREDIT: Final = 300
 """Milli-GPU: what a person earns per ms of waiting."""
 HEADSTART: Final = 10_000
 """ms that a share counts for when it is granted."""
+AWAY: Final = 600_000
+"""ms without a share or a waiting request after which a person has been away. Shorter pauses, such
+as thinking between two cells, are part of a person's work: to raise the usage after each of them
+would favour people who never pause.
+"""
 EVERYBODY: Final = 1000
 """The weight of a person without a stated one."""
 
@@ -53,7 +58,7 @@ class PersonUsage(NamedTuple):
         return PersonUsage(round(self.used * left + gained), now, served)
 
     def at_least(self, least: int, weight: int) -> PersonUsage:
-        """Raised to this usage of a person of weight 1, for who becomes active again."""
+        """Raised to this usage of a person of weight 1, for a person who was away."""
         return self._replace(used=max(self.used, least * weight // EVERYBODY))
 
     def per_weight(self, weight: int) -> int:
@@ -61,7 +66,7 @@ class PersonUsage(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A person in the order: the usage now, what is held, and since when a request waits."""
+    """A person in the order: the usage now, the share, and since when a request waits."""
 
     usage: PersonUsage
     weight: int = EVERYBODY

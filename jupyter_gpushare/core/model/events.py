@@ -176,7 +176,8 @@ class UsageMeasured:
 @dataclass(frozen=True, slots=True)
 class PersonMeasured:
     """What a person has used so far of a pool in a project with rules between its members (from
-    the store at start, or from a snapshot). `is_active`: has been waiting or holding a share.
+    the store at start, or from a snapshot). `active_at`: when the person was waiting or held a
+    share last (ms).
     """
 
     project: str
@@ -187,7 +188,7 @@ class PersonMeasured:
     at: int
     served: int | None = None
     """The last time (ms) at which a share was held."""
-    is_active: bool = True
+    active_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Who waits in each project with fair members, fixed at the start of a cycle.
+"""The waiting people of each project with fair members, fixed at the start of a cycle.
 
 Rules: docs/explanation/scheduling.md, People.
 """

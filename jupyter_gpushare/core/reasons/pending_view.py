@@ -55,7 +55,7 @@ class PoolView:
     open_nodes: Mapping[BucketKey, tuple[str, ...]] = field(default_factory=dict)
     """Ready nodes with something free, by what is free on them."""
     people: Mapping[str, PeopleSnapshot] = field(default_factory=dict)
-    """Who waits, by project, where a project has rules between its members."""
+    """The waiting people, by project, where a project has rules between its members."""
 
 
 @dataclass(frozen=True, slots=True)

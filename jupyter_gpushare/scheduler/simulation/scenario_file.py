@@ -186,9 +186,8 @@ def _facts(shape: ScenarioSchema, policy: Policy, placing: GpuNames) -> Iterator
 
 def _measured(shape: PersonSchema) -> PersonMeasured:
     used = round(shape.gpu_hours * GPU * HOUR)
-    return PersonMeasured(
-        shape.project, shape.pool, shape.user, used, 0, shape.served, shape.active
-    )
+    active_at = 0 if shape.active else None
+    return PersonMeasured(shape.project, shape.pool, shape.user, used, 0, shape.served, active_at)
 
 
 def _named_first(fact: PodPlaced | PodEnded) -> tuple[bool, str, str]:

@@ -264,7 +264,7 @@ class PersonSchema(StrictSchema):
     gpu_hours: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     served: Age | None = None
     active: bool = True
-    """Whether the person was waiting or held a share before the first cycle."""
+    """Whether the person was waiting or held a share in the last ten minutes."""
 
 
 class ScenarioSchema(StrictSchema):

@@ -30,12 +30,12 @@ class PeopleStore:
         self._written: dict[tuple[str, str, str], PersonUsage] = {}
 
     def restore(self, people: Iterable[PersonUsageRow], limits: Iterable[MemberLimitRow]) -> None:
-        """After all leases: their time since the last write is charged from then on. Everybody is
-        taken to be active; the next cycle corrects that.
-        """
+        """After all leases: their time since the last write is charged from then on."""
         for row in people:
             self._cluster.apply(
-                PersonMeasured(row.project, row.pool, row.user, row.used, row.at_ms, row.served_ms)
+                PersonMeasured(
+                    row.project, row.pool, row.user, row.used, row.at_ms, row.served_ms, row.at_ms
+                )
             )
         for limit in limits:
             bounds = PersonLimit(limit.gpu, limit.notebooks, limit.pending)
@@ -65,7 +65,6 @@ class PeopleStore:
             for (project, pool), people in self._cluster.people.pools.items()
             for user, usage in people.usage.items()
             if not people.held[user]
-            and user not in people.active
             and now - usage.at > (HALF_LIVES * people.rules.half_life or WITHOUT_DECAY)
         ]
         if not gone:
