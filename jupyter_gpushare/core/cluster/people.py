@@ -48,8 +48,8 @@ class PoolPeople:
         self.waits: dict[str, int] = {}
         """Since when (ms) each person waits; fixed at the start of a cycle."""
         self.active: dict[str, int] = {}
-        """When each person waited or held a share last (ms), at the start of a cycle; those who have
-        been away since are left out.
+        """When each person waited or held a share last (ms), at the start of a cycle; people who
+        have been away since are left out.
         """
 
     @property
