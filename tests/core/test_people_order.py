@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core.fairness.people import (
@@ -23,7 +23,9 @@ from tests.example_counts import examples
 MINUTE = 60_000
 DAY = 86_400_000
 EQUAL = MembersPolicy("equal")
-EXAMPLES = settings(max_examples=examples(60), deadline=None)
+EXAMPLES = settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def standing(gpu_minutes: float, weight: float = 1, **more: int) -> Standing:
