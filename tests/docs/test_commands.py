@@ -155,7 +155,7 @@ def test_its_options_exist(shown: Shown, name: str, words: list[str]) -> None:
         found = command.get_command(context, rest[0])
         assert found is not None, shown
         command, rest = found, rest[1:]
-        context = click.Context(command, parent=context, resilient_parsing=True)
+        context = click.Context(command, parent=context)
     if "…" in shown.line and rest[-1].startswith("--"):
         rest.append("…")
     command.make_parser(context).parse_args(rest)
