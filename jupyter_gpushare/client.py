@@ -160,6 +160,10 @@ class SchedulerClient:
         }
         return await self._call("queue_history", m.QueueHistory, query=query)
 
+    async def node_history(self, query: Mapping[str, str]) -> m.NodeHistory:
+        """What agents measured in the last hour; `query`: minutes, since, node."""
+        return await self._call("node_history", m.NodeHistory, query=query)
+
     async def usage(
         self, *, by: str = "project", since: str | None = None, until: str | None = None
     ) -> m.Usage:

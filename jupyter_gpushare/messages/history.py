@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from .columns import UNLIMITED_TEXT, column
 from .common import Body, KernelState, Stamp
@@ -12,9 +12,19 @@ __all__ = [
     "Evictions",
     "KernelHistory",
     "KernelSample",
+    "NodeHistory",
     "QueueHistory",
     "QueueSample",
+    "Series",
+    "SeriesMetric",
 ]
+
+SeriesMetric = Literal[
+    "utilization", "memory", "temperature", "power", "cpu", "host_memory", "saved"
+]
+"""Of a GPU: utilization (0..1), memory in use (MiB), temperature (°C), power (W). Of a machine: CPU
+time in use (0..1), memory in use, GPU memory saved in host memory (MiB).
+"""
 
 
 class KernelSample(Body, frozen=True, kw_only=True):
@@ -78,3 +88,25 @@ class EvictionRow(Body, frozen=True, kw_only=True):
 
 class Evictions(Body, frozen=True, kw_only=True):
     evictions: list[EvictionRow]
+
+
+class Series(Body, frozen=True, kw_only=True):
+    """One measurement over time, at the times of the answer; null: not known. `gpu` is the UUID, or
+    "" for the machine. `total`: the whole memory, or the budget of saved images; null: none.
+    """
+
+    node: str
+    gpu: str
+    metric: SeriesMetric
+    total: int | None = None
+    values: list[float | None]
+
+
+class NodeHistory(Body, frozen=True, kw_only=True):
+    """What agents measured in the last hour. What a GPU does not measure has no series. `left_out`:
+    GPUs beyond those that fit into one answer.
+    """
+
+    times: list[Stamp]
+    series: list[Series]
+    left_out: int = 0

@@ -131,6 +131,8 @@ class Status(Body, frozen=True, kw_only=True):
     agent: SchedulerStatus
     node: str | None = None
     user: str = ""
+    admin: bool = False
+    """Whether this server may act as an administrator of the scheduler."""
     projects: list[str] = field(default_factory=list)
     """Projects of the user, the default first."""
     node_pools: list[str] = field(default_factory=list)

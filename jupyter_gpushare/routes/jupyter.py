@@ -84,6 +84,22 @@ JUPYTER_ROUTES: Final = (
         query=TABLE_QUERY,
     ),
     Route(
+        "end_workload",
+        "DELETE",
+        f"{_J}/workloads/{{id}}",
+        "person",
+        "End a workload: one of the caller's own, or as an admin any.",
+        m.Ended,
+    ),
+    Route(
+        "node_action",
+        "POST",
+        f"{_J}/nodes/{{name}}/{{action}}",
+        "person",
+        "`cordon`, `uncordon` or `drain` a node; admins only.",
+        m.CordonStatus,
+    ),
+    Route(
         "evictions",
         "GET",
         f"{_J}/evictions",
@@ -100,6 +116,16 @@ JUPYTER_ROUTES: Final = (
         "Allocations and requests of the queues over time.",
         m.QueueHistory,
         query=HISTORY_QUERY,
+    ),
+    Route(
+        "node_history",
+        "GET",
+        f"{_J}/history/nodes",
+        "person",
+        "Utilization, memory, temperature and power of GPUs, and CPU and memory of nodes, in the "
+        "last hour; `since` (a time) continues, `node` (names, separated by commas) selects.",
+        m.NodeHistory,
+        query=("minutes", "since", "node"),
     ),
     Route(
         "kernel_history",

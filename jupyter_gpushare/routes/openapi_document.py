@@ -19,6 +19,7 @@ _QUERY_TEXTS: Final = {
     "project": "only this project",
     "kernel_id": "only this kernel; of a what-if: the kernel whose share would be replaced",
     "pool": "only this node pool",
+    "node": "only these nodes: names, separated by commas",
     "minutes": "the period in whole minutes, 1 to 1440; default 60",
     "ended": "`true`: ended batch workloads, newest first, instead of current workloads",
     "pod": "only this pod",

@@ -146,6 +146,16 @@ ROUTES: Final = (
         query=HISTORY_QUERY,
     ),
     Route(
+        "node_history",
+        "GET",
+        f"{API_ROOT}/history/nodes",
+        "person",
+        "Utilization, memory, temperature and power of GPUs, and CPU and memory of nodes, in the "
+        "last hour; `since` (a time) continues, `node` (names, separated by commas) selects.",
+        m.NodeHistory,
+        query=("minutes", "since", "node"),
+    ),
+    Route(
         "evictions",
         "GET",
         f"{API_ROOT}/evictions",

@@ -54,6 +54,15 @@ export interface CommandRequest {
   cwd?: string;
 }
 
+/** Whether a node is cordoned or draining; `leases` is the number of leases left on it. */
+export interface CordonStatus {
+  node: string;
+  cordoned: boolean;
+  draining: boolean;
+  leases: number;
+  message: string;
+}
+
 /**
  * Memory of one GPU in MiB. `used` is the memory of kernels and pods with a lease here; `borrowed`
  * is the part of it above their guarantees.
@@ -91,6 +100,12 @@ export interface Displaced {
   action: string;
   message: string;
   notice_ms: number;
+}
+
+/** Answer of `DELETE workloads/<id>`, also if the workload had ended before. */
+export interface Ended {
+  id: string;
+  ended: boolean;
 }
 
 /** The body of every error of both REST services. */
@@ -291,6 +306,16 @@ export interface MemoryMib {
 }
 
 /**
+ * What agents measured in the last hour. What a GPU does not measure has no series. `left_out`:
+ * GPUs beyond those that fit into one answer.
+ */
+export interface NodeHistory {
+  times: string[];
+  series: Series[];
+  left_out: number;
+}
+
+/**
  * One node. The fields of `NodeMeasurements` come from its agent, the others from the scheduler.
  */
 export interface NodeRow {
@@ -434,6 +459,18 @@ export interface SchedulerStatus {
   policy_problems: string[];
 }
 
+/**
+ * One measurement over time, at the times of the answer; null: not known. `gpu` is the UUID, or ""
+ * for the machine. `total`: the whole memory, or the budget of saved images; null: none.
+ */
+export interface Series {
+  node: string;
+  gpu: string;
+  metric: 'cpu' | 'host_memory' | 'memory' | 'power' | 'saved' | 'temperature' | 'utilization';
+  total: number | null;
+  values: (number | null)[];
+}
+
 /** A request or a burst limit, in GPUs or in MiB; the unit that was not used is null. */
 export interface Share {
   gpu: number | null;
@@ -448,6 +485,7 @@ export interface Status {
   agent: SchedulerStatus;
   node: string | null;
   user: string;
+  admin: boolean;
   projects: string[];
   node_pools: string[];
   priority_classes: string[];
@@ -896,8 +934,11 @@ export const ROUTES = {
   pools: { verb: 'GET', path: 'gpushare/api/pools' },
   projects: { verb: 'GET', path: 'gpushare/api/projects' },
   workloads: { verb: 'GET', path: 'gpushare/api/workloads' },
+  endWorkload: { verb: 'DELETE', path: 'gpushare/api/workloads/{id}' },
+  nodeAction: { verb: 'POST', path: 'gpushare/api/nodes/{name}/{action}' },
   evictions: { verb: 'GET', path: 'gpushare/api/evictions' },
   queueHistory: { verb: 'GET', path: 'gpushare/api/history/queues' },
+  nodeHistory: { verb: 'GET', path: 'gpushare/api/history/nodes' },
   kernelHistory: { verb: 'GET', path: 'gpushare/api/kernels/{kernel_id}/history' },
   stream: { verb: 'WS', path: 'gpushare/api/stream' }
 } as const;

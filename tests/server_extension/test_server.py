@@ -95,6 +95,11 @@ async def test_errors_have_one_shape(jp_fetch):
     code, error = await refused(jp_fetch, "queues", params={"format": "xml"})
     assert (code, error["field"]) == (400, "format")
     assert (await refused(jp_fetch, "queues"))[0] == 503
+    code, error = await refused(jp_fetch, "nodes", "n0", "dance", method="POST", body="{}")
+    assert (code, error["field"]) == (404, "action")
+    assert (await refused(jp_fetch, "nodes", "n0", "cordon", method="POST", body="{}"))[0] == 503
+    assert (await refused(jp_fetch, "workloads", "w", method="DELETE"))[0] == 503
+    assert (await refused(jp_fetch, "history", "nodes"))[0] == 503
 
 
 async def test_the_stream_begins_with_the_complete_state_and_resumes(jp_serverapp, jp_ws_fetch):

@@ -247,6 +247,10 @@ class Router:
                 )
             case "queue_history":
                 return queries.queue_history(who, call.query.get("pool"), call.query.get("minutes"))
+            case "node_history":
+                return queries.node_history(
+                    call.query.get("minutes"), call.query.get("since"), call.query.get("node")
+                )
             case (
                 "status"
                 | "whoami"

@@ -22,7 +22,7 @@ from ..auth.identity import Identity
 from ..simulation.snapshot import snapshot
 from ..state.audit import entries
 from ..state.unit_of_work import UnitOfWork
-from ..state.usage import by_in, period_in, report
+from ..state.usage import by_in, moment_in, period_in, report
 from ..state.workload_records import WorkloadRecord, ended_view
 from .batch import PAGE, cursor_in
 from .pending_status import PendingStatus
@@ -279,6 +279,18 @@ class Queries:
             minutes=minutes_in(minutes),
             pool=pool,
             visible=self._known_projects(),
+        )
+
+    def node_history(
+        self, minutes: str | None, since: str | None, node: str | None
+    ) -> m.NodeHistory:
+        """What agents measured, for everybody; the parameters as text. Raises InvalidInput."""
+        now = self._unit_of_work.clock()
+        return self._unit_of_work.node_history.read(
+            now,
+            minutes=minutes_in(minutes),
+            since=moment_in(since, now, "since") if since else None,
+            nodes=node.split(",") if node else None,
         )
 
     def evictions(self, identity: Identity) -> m.Evictions:

@@ -141,6 +141,8 @@ class SchedulerService:
             with suppress(Unavailable), self.unit_of_work.transaction():
                 pass  # tells whether changes can be stored again
         self.unit_of_work.history.sample(now, self.unit_of_work.decisions.queues)
+        nodes = self.unit_of_work.nodes
+        self.unit_of_work.node_history.sample(now, nodes.reports, set(nodes.connected()))
         with suppress(Unavailable):  # otherwise at the next tick
             self.reports.time_limits.tick(now)
             self.cordons.tick()

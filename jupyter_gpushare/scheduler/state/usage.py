@@ -30,6 +30,7 @@ __all__ = [
     "UsageAccounting",
     "UsageTotals",
     "by_in",
+    "moment_in",
     "period_in",
     "report",
 ]
@@ -240,15 +241,16 @@ def period_in(since: str | None, until: str | None, now: int) -> tuple[int, int]
     Raises InvalidInput.
     """
     first, last = (
-        _moment(since or "7d", now, "since"),
-        _moment(until, now, "until") if until else now + 1,
+        moment_in(since or "7d", now, "since"),
+        moment_in(until, now, "until") if until else now + 1,
     )
     if first >= last:
         raise InvalidInput("the period ends before it begins", field="since")
     return first, last
 
 
-def _moment(text: str, now: int, what: str) -> int:
+def moment_in(text: str, now: int, what: str) -> int:
+    """A time (ISO 8601) or an age (`7d`) in ms since the epoch. Raises InvalidInput."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

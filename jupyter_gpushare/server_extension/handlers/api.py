@@ -101,6 +101,17 @@ class QueueHistoryHandler(TableHandler):
         await self.send_table(lambda: self.service.tables.queue_history(pool, minutes))
 
 
+class NodeHistoryHandler(GpuShareAPIHandler):
+    @web.authenticated
+    @authorized
+    @with_error_body
+    async def get(self) -> None:
+        names = ("minutes", "since", "node")
+        query = {name: self.get_query_argument(name, "") for name in names}
+        given = {name: value for name, value in query.items() if value}
+        self.send_json(await self.service.tables.node_history(given))
+
+
 class KernelHistoryHandler(TableHandler):
     @web.authenticated
     @authorized
@@ -112,6 +123,22 @@ class KernelHistoryHandler(TableHandler):
             return self.service.kernels.history(kernel_id, minutes)
 
         await self.send_table(history)
+
+
+class WorkloadHandler(GpuShareAPIHandler):
+    @web.authenticated
+    @authorized
+    @with_error_body
+    async def delete(self, workload: str) -> None:
+        self.send_json(await self.service.tables.end_workload(workload))
+
+
+class NodeActionHandler(GpuShareAPIHandler):
+    @web.authenticated
+    @authorized
+    @with_error_body
+    async def post(self, name: str, action: str) -> None:
+        self.send_json(await self.service.tables.node_action(name, action))
 
 
 class WhatIfHandler(GpuShareAPIHandler):
@@ -147,7 +174,10 @@ def handlers(base_url: str) -> list[tuple[str, type[JupyterHandler]]]:
         (kernel + r"/actions/(?P<action>[^/]+)", ActionHandler),
         (rf"(?P<table>{'|'.join(TABLES)})", TableHandler),
         (r"history/queues", QueueHistoryHandler),
+        (r"history/nodes", NodeHistoryHandler),
         (kernel + r"/history", KernelHistoryHandler),
+        (r"workloads/(?P<workload>[^/]+)", WorkloadHandler),
+        (r"nodes/(?P<name>[^/]+)/(?P<action>[^/]+)", NodeActionHandler),
         (r"what-if", WhatIfHandler),
         (r"stream", PageStreamHandler),
         (r".*", NotFoundHandler),

@@ -64,6 +64,7 @@ class StatusService:
             tiers=list(welcome.tiers) if welcome is not None else [],
             tier_problems=dict(welcome.tier_problems) if welcome is not None else {},
             user=self.user_at_scheduler(),
+            admin=service.admin if service else False,
             projects=list(service.projects) if service else [],
             node_pools=list(service.node_pools) if service else [],
             priority_classes=list(service.priority_classes) if service else [],

@@ -1,11 +1,12 @@
-"""The scheduler's tables, as the user may see them."""
+"""The scheduler's tables, as the user may see them, and the actions on their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from jupyter_gpushare.client import SchedulerClient
-from jupyter_gpushare.messages import QueueHistory, Table
+from jupyter_gpushare.core.model.errors import NotFound
+from jupyter_gpushare.messages import CordonStatus, Ended, NodeHistory, QueueHistory, Table
 
 __all__ = ["TableService"]
 
@@ -23,6 +24,11 @@ class TableService:
             "workloads": scheduler.workloads,
             "evictions": scheduler.evictions,
         }
+        self._node_actions: dict[str, Callable[[str], Awaitable[CordonStatus]]] = {
+            "cordon": scheduler.cordon,
+            "uncordon": scheduler.uncordon,
+            "drain": scheduler.drain,
+        }
 
     async def rows(self, table: str) -> Table:
         """One table."""
@@ -31,3 +37,19 @@ class TableService:
     async def queue_history(self, pool: str | None, minutes: int) -> QueueHistory:
         """Samples of the queues of the last `minutes`."""
         return await self._scheduler.queue_history(pool, minutes)
+
+    async def node_history(self, query: Mapping[str, str]) -> NodeHistory:
+        """What agents measured of their GPUs and machines."""
+        return await self._scheduler.node_history(query)
+
+    async def end_workload(self, workload: str) -> Ended:
+        """Ends a workload. Raises NotAllowed, NotFound."""
+        return await self._scheduler.end(workload)
+
+    async def node_action(self, node: str, action: str) -> CordonStatus:
+        """`cordon`, `uncordon` or `drain`. Raises NotAllowed, NotFound."""
+        call = self._node_actions.get(action)
+        if call is None:
+            known = ", ".join(self._node_actions)
+            raise NotFound(f"unknown action {action!r}; actions: {known}", field="action")
+        return await call(node)
