@@ -15,7 +15,7 @@ __all__ = [
     "NodeHistory",
     "QueueHistory",
     "QueueSample",
-    "Series",
+    "MeasuredSeries",
     "SeriesMetric",
 ]
 
@@ -90,7 +90,7 @@ class Evictions(Body, frozen=True, kw_only=True):
     evictions: list[EvictionRow]
 
 
-class Series(Body, frozen=True, kw_only=True):
+class MeasuredSeries(Body, frozen=True, kw_only=True):
     """One measurement over time, at the times of the answer; null: not known. `gpu` is the UUID, or
     "" for the machine. `total`: the whole memory, or the budget of saved images; null: none.
     """
@@ -108,5 +108,5 @@ class NodeHistory(Body, frozen=True, kw_only=True):
     """
 
     times: list[Stamp]
-    series: list[Series]
+    series: list[MeasuredSeries]
     left_out: int = 0

@@ -296,6 +296,18 @@ export interface LeaseRules {
 }
 
 /**
+ * One measurement over time, at the times of the answer; null: not known. `gpu` is the UUID, or ""
+ * for the machine. `total`: the whole memory, or the budget of saved images; null: none.
+ */
+export interface MeasuredSeries {
+  node: string;
+  gpu: string;
+  metric: 'cpu' | 'host_memory' | 'memory' | 'power' | 'saved' | 'temperature' | 'utilization';
+  total: number | null;
+  values: (number | null)[];
+}
+
+/**
  * GPU memory of one kernel: the guarantee of its share, the memory in use, and the part of it above
  * the guarantee.
  */
@@ -311,7 +323,7 @@ export interface MemoryMib {
  */
 export interface NodeHistory {
   times: string[];
-  series: Series[];
+  series: MeasuredSeries[];
   left_out: number;
 }
 
@@ -457,18 +469,6 @@ export interface SchedulerStatus {
   version: string | null;
   problem: string | null;
   policy_problems: string[];
-}
-
-/**
- * One measurement over time, at the times of the answer; null: not known. `gpu` is the UUID, or ""
- * for the machine. `total`: the whole memory, or the budget of saved images; null: none.
- */
-export interface Series {
-  node: string;
-  gpu: string;
-  metric: 'cpu' | 'host_memory' | 'memory' | 'power' | 'saved' | 'temperature' | 'utilization';
-  total: number | null;
-  values: (number | null)[];
 }
 
 /** A request or a burst limit, in GPUs or in MiB; the unit that was not used is null. */

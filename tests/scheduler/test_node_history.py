@@ -14,7 +14,7 @@ from jupyter_gpushare.scheduler.state.node_history import (
     EVERY_MS,
     MOST_GPUS,
     MOST_POINTS,
-    NodeHistory,
+    MeasurementHistory,
 )
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.running_server import open_server
@@ -40,12 +40,12 @@ def report(name: str = "n0", gpus: int = 1, **device: object) -> m.NodeReport:
     )
 
 
-def read(history: NodeHistory, now: int, since: int | None = None) -> m.NodeHistory:
+def read(history: MeasurementHistory, now: int, since: int | None = None) -> m.NodeHistory:
     return history.read(now, minutes=60, since=since, nodes=None)
 
 
 def test_what_is_not_measured_has_no_series():
-    history = NodeHistory()
+    history = MeasurementHistory()
     history.sample(START, {"n0": report(utilization=0.5, power_w=288)}, {"n0"})
     found = {(one.gpu, one.metric): one for one in read(history, START).series}
     assert {metric for gpu, metric in found if gpu} == {"utilization", "memory", "power"}
@@ -61,7 +61,7 @@ def test_what_is_not_measured_has_no_series():
     split=st.integers(0, 60),
 )
 def test_a_reader_who_continues_has_what_one_who_reads_all_has(steps, before, split):
-    history = NodeHistory()
+    history = MeasurementHistory()
     now, kept = START, None
     first: list[tuple[str, object]] = []
     taken = []
@@ -94,7 +94,7 @@ def pairs(found: m.NodeHistory) -> list[tuple[str, object]]:
 
 
 def test_a_silent_node_has_a_gap_and_one_that_is_gone_no_series():
-    history = NodeHistory()
+    history = MeasurementHistory()
     history.sample(START, {"n0": report(used_mib=5)}, {"n0"})
     history.sample(START + EVERY_MS, {"n0": report(used_mib=5)}, set())
     history.sample(START + 2 * EVERY_MS, {"n0": report(used_mib=6)}, {"n0"})
@@ -104,7 +104,7 @@ def test_a_silent_node_has_a_gap_and_one_that_is_gone_no_series():
 
 
 def test_an_answer_has_a_bounded_number_of_gpus_and_says_how_many_it_lacks():
-    history = NodeHistory()
+    history = MeasurementHistory()
     reports = {name: report(name, 8) for name in (f"n{i}" for i in range(10))}
     history.sample(START, reports, set(reports))
     found = read(history, START)

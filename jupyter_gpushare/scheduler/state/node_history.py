@@ -10,7 +10,7 @@ from typing import Final
 
 from jupyter_gpushare import messages as m
 
-__all__ = ["CAPACITY", "EVERY_MS", "MOST_GPUS", "NodeHistory"]
+__all__ = ["CAPACITY", "EVERY_MS", "MOST_GPUS", "MeasurementHistory"]
 
 EVERY_MS: Final = 5_000
 """As often as agents report measurements."""
@@ -28,7 +28,7 @@ SCALES: Final[Mapping[m.SeriesMetric, int]] = {"utilization": 100, "cpu": 100}
 """Series are integers; fractions are kept in per cent."""
 
 
-class NodeHistory:
+class MeasurementHistory:
     """Times are ms since the epoch. Time must not go back: earlier samples are ignored."""
 
     def __init__(self) -> None:
@@ -93,12 +93,12 @@ class NodeHistory:
         self._times[slot] = now
         return slot
 
-    def _series(self, keys: Iterable[Key], slots: list[int]) -> Iterator[m.Series]:
+    def _series(self, keys: Iterable[Key], slots: list[int]) -> Iterator[m.MeasuredSeries]:
         for key in keys:
             ring, scale = self._rings[key], SCALES.get(key[2], 1)
             values = [None if ring[slot] < 0 else ring[slot] / scale for slot in slots]
             node, gpu, metric = key
-            yield m.Series(
+            yield m.MeasuredSeries(
                 node=node, gpu=gpu, metric=metric, total=self._totals[key], values=values
             )
 

@@ -25,7 +25,7 @@ from ..store.store import Store, StoreTransaction
 from .audit import audit
 from .history import EvictionRecord, SchedulerHistory, eviction
 from .kernel_owners import KernelOwners
-from .node_history import NodeHistory
+from .node_history import MeasurementHistory
 from .nodes import NodeRegistry
 from .people import PeopleStore
 from .workload_records import WorkloadRecord, log_fields, spot_of, view
@@ -69,7 +69,7 @@ class UnitOfWork:
         self.promoted: set[str] = set()
         """Pending workloads that have the next turn in their project."""
         self.history = SchedulerHistory(store, clock())
-        self.node_history = NodeHistory()
+        self.node_history = MeasurementHistory()
         self.on_evicted: Callable[[EvictionRecord], None] = lambda _eviction: None
         """Called after the commit of every eviction."""
         self.on_evicting: Callable[[Evict], None] = lambda _evict: None
