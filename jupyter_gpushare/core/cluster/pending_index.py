@@ -35,6 +35,8 @@ class PendingIndex:
         self.pools: dict[str, PoolState] = {}
         self.projects: dict[str, Project] = {}
         self.eq_classes: dict[tuple[object, ...], EquivalenceClass] = {}
+        self.by_pools: dict[tuple[str, ...], dict[EquivalenceClass, None]] = {}
+        """The classes by their list of pools, in the order of `eq_classes`."""
         self.easiest = EasiestRequests()
         self.waiting: CowDict[EquivalenceClass] = CowDict()
         """Pending workloads that may be scheduled, by id."""
@@ -80,6 +82,9 @@ class PendingIndex:
                 eq_class.sample = next(present, work)
             return
         del self.eq_classes[eq_class.key]
+        del self.by_pools[eq_class.pools][eq_class]
+        if not self.by_pools[eq_class.pools]:
+            del self.by_pools[eq_class.pools]
         self.easiest.remove(eq_class)
         for pool in eq_class.pools:
             self.pools[pool].queue(eq_class.project).pending.discard(eq_class)
@@ -134,6 +139,7 @@ class PendingIndex:
             eq_class.wants = {pool: self._wanted(work, self.pools[pool]) for pool in pools}
             for pool in pools:
                 self.pools[pool].queue(work.project).pending.add(eq_class)
+            self.by_pools.setdefault(pools, {})[eq_class] = None
             self.easiest.add(eq_class)
         eq_class.join(work)
         work.eq_class = self.waiting[work.id] = eq_class
@@ -162,6 +168,7 @@ class PendingIndex:
             if pool.name in eq_class.wants:
                 was = eq_class.wants[pool.name]
                 now = eq_class.wants[pool.name] = self._wanted(eq_class.sample, pool)
+                eq_class.waiting_class = None
                 difference = now.minus(was)
                 pool.queue(eq_class.project).want(
                     Amounts(*(len(eq_class.members) * part for part in difference)), 1

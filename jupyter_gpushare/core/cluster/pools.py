@@ -123,6 +123,7 @@ class PoolState:
         "queues",
         "reservation",
         "smallest",
+        "snapshot",
         "specs",
         "total",
         "version",
@@ -163,6 +164,8 @@ class PoolState:
         """Up to two queues with candidates for eviction, at the version `candidates_at`."""
         self.touch(freed=True)
         self.fair_stamp: tuple[int, ...] = ()
+        self.snapshot: object = None
+        """What the last cycle kept for its reasons; reused while nothing changes."""
 
     def queue(self, name: str) -> QueueState:
         """The queue of this name; a name that the policy does not know is draining."""

@@ -76,7 +76,7 @@ class State(PendingIndex):
             pool.summarize_nodes()
             for node in pool.nodes.values():
                 pool.reindex(node)
-        self.eq_classes, self.easiest = {}, EasiestRequests()
+        self.eq_classes, self.by_pools, self.easiest = {}, {}, EasiestRequests()
         self.waiting, self.unschedulable = CowDict(), {}
         self.dirty.update(dict.fromkeys(self.works.values()))
         for work in self.dirty:

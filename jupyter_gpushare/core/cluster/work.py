@@ -264,7 +264,6 @@ class EquivalenceClass:
 
     __slots__ = (
         "_asks",
-        "_frozen",
         "classification",
         "found",
         "head_key",
@@ -294,7 +293,6 @@ class EquivalenceClass:
         """The person, where the project has rules between its members."""
         self.members: list[tuple[int, str]] = []
         """(created, id), oldest first."""
-        self._frozen: tuple[tuple[int, str], ...] | None = None
         self.ready = sample.is_ready
         self._asks: dict[int, Amounts] = {}
         self.wants: dict[str, Amounts] = {}
@@ -309,7 +307,7 @@ class EquivalenceClass:
         """Per pool and evicting action: the version of the pool at the last failure."""
         self.head_key = sample.pending_order_key()
         self.waiting_class: WaitingClass | None = None
-        """The class in the last snapshot, reused by the next one while nothing changes."""
+        """The class in the last snapshot, reused by the next one while its members are the same."""
 
     def ask(self, smallest: int) -> Amounts:
         """What one of them asks for in one turn, if this is the smallest GPU of the pool (MiB)."""
@@ -324,17 +322,11 @@ class EquivalenceClass:
 
     def join(self, work: Work) -> None:
         insort(self.members, (work.created, work.id))
-        self._frozen = None
+        self.waiting_class = None
 
     def leave(self, work: Work) -> None:
         del self.members[bisect_left(self.members, (work.created, work.id))]
-        self._frozen = None
-
-    def frozen(self) -> tuple[tuple[int, str], ...]:
-        """The members now, for snapshots that outlive the cycle; cached until they change."""
-        if self._frozen is None:
-            self._frozen = tuple(self.members)
-        return self._frozen
+        self.waiting_class = None
 
 
 def _podsets(workload: Workload) -> list[PodSet]:

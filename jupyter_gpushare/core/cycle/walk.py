@@ -8,6 +8,7 @@ for more would fail too.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from itertools import chain
 from typing import Final, NamedTuple
 
 from ..cluster.pools import PoolState
@@ -25,7 +26,9 @@ MANY: Final = 100
 RATIO: Final = 4
 """With fewer classes per group of comparable ones too: an eviction on trial may be costly."""
 SOME: Final = 20
-"""With fewer classes in a pool, allocate walks all of them."""
+"""With fewer classes in a pool, allocate walks all of them, and other actions ask each whether it
+can succeed.
+"""
 
 
 class Attempts(NamedTuple):
@@ -48,7 +51,7 @@ def walk(state: State, attempts: Attempts) -> None:
     competes there with those that start there. Contradicting lists need another sweep; there are at
     most as many as the longest list.
     """
-    if all(len(eq_class.pools) == 1 for eq_class in state.eq_classes.values()):
+    if all(len(pools) == 1 for pools in state.by_pools):
         _walk_single(state, attempts)
         return
     tried = dict.fromkeys(state.eq_classes, 0)
@@ -74,17 +77,13 @@ def walk(state: State, attempts: Attempts) -> None:
 
 def _walk_single(state: State, attempts: Attempts) -> None:
     """The same when no workload has a second pool."""
-    ready: dict[str, list[EquivalenceClass]] = {}
-    for eq_class in state.eq_classes.values():
-        if eq_class.ready:
-            ready.setdefault(eq_class.pools[0], []).append(eq_class)
-    for name in sorted(ready):
-        pool, here = state.pools[name], ready[name]
+    for (name,), classes in sorted(state.by_pools.items()):
+        pool, here = state.pools[name], [eq_class for eq_class in classes if eq_class.ready]
         live = _live(state, pool, here, attempts)
         if live is not None:
             if live:
                 _walk_pool(state, pool, _relevant(pool, here, live), _limited(attempts, live))
-        elif any(attempts.can_succeed(eq_class, pool) for eq_class in here):
+        elif any(attempts.can_succeed(c, pool) for c in _deciding(state, pool, here, attempts)):
             _walk_pool(state, pool, here, attempts)
     state.refresh()
 
@@ -137,6 +136,20 @@ def _live(
     return live
 
 
+def _deciding(
+    state: State, pool: PoolState, here: list[EquivalenceClass], attempts: Attempts
+) -> Iterable[EquivalenceClass]:
+    """If none of these can succeed, none of the others can. Not for allocate, where a class may
+    have had room for a part of a gang, and not beside a reservation, which bars all but one.
+    """
+    if not attempts.evicts or pool.reservation is not None or len(here) < SOME:
+        return here
+    easiest = (
+        eq_class for group in state.easiest.groups(pool.name) for eq_class in group.easiest()
+    )
+    return chain(state.easiest.others(pool.name), easiest)
+
+
 def _may_start(attempts: Attempts, eq_class: EquivalenceClass, pool: PoolState) -> bool:
     """Whether it can succeed, or may after another one has: part of it had room before."""
     return eq_class.found.get(pool.name, (0, 0))[0] > 0 or attempts.can_succeed(eq_class, pool)
@@ -146,10 +159,11 @@ def _all_fail(
     state: State, pool: PoolState, eq_classes: Iterable[EquivalenceClass], attempts: Attempts
 ) -> bool:
     """Whether each of these fails if it is tried now. If one succeeds, nothing has changed."""
-    tentative = TentativeChanges(state, pool)
+    tentative: TentativeChanges | None = None
     for eq_class in eq_classes:
         if not attempts.can_succeed(eq_class, pool):
             continue
+        tentative = tentative or TentativeChanges(state, pool)
         work = state.works[eq_class.members[0][1]]
         ask = total_request(work.members_to_place(), pool.smallest)
         turn = NextWorkload(work, pool.queue(work.project), ask, eq_class, 0)

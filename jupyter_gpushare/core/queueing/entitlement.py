@@ -40,7 +40,9 @@ def entitle(state: State, pool: PoolState) -> None:
     requests = {queue: queue.allocated.plus(queue.wanted) for queue in queues}
     shares = [_divided(pool, requests, resource) for resource in range(3)]
     for queue, request in requests.items():
-        queue.set_fair(request, Amounts(*(share.get(queue.name, 0) for share in shares)))
+        fair = Amounts(*[share.get(queue.name, 0) for share in shares])
+        if (request, fair) != (queue.request, queue.fair):
+            queue.set_fair(request, fair)
     pool.fair_stamp = (pool.version,)
 
 

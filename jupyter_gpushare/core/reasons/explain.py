@@ -46,7 +46,7 @@ class Explainer:
         self, state: State, before: dict[str, FreeCapacity], evictions: tuple[Evict, ...]
     ) -> None:
         self._snapshots = {
-            pool.name: PoolSnapshot(pool, before[pool.name]) for pool in state.pools.values()
+            pool.name: _snapshot(pool, before[pool.name]) for pool in state.pools.values()
         }
         self._views: dict[str, PoolView] | None = None
         self.projects = dict(state.projects)
@@ -251,6 +251,19 @@ def _with_position(reason: Reason, position: int | None) -> Reason:
     )
 
 
+def _snapshot(pool: PoolState, before: FreeCapacity) -> PoolSnapshot:
+    """The last one while neither the pool, its fair shares nor its people have changed."""
+    last, stamp, people = pool.snapshot, (pool.version, *pool.fair_stamp), _people(pool)
+    if isinstance(last, PoolSnapshot) and (stamp, before, people) == (
+        last.stamp,
+        last.before,
+        last.people,
+    ):
+        return last
+    pool.snapshot = made = PoolSnapshot(pool, before, people)
+    return made
+
+
 class PoolSnapshot:
     """One pool at the end of a cycle. Most are never read, so only numbers are copied."""
 
@@ -265,16 +278,19 @@ class PoolSnapshot:
         "queues",
         "reservation",
         "smallest",
+        "stamp",
         "total",
     )
 
-    def __init__(self, pool: PoolState, before: FreeCapacity) -> None:
-        self.pool, self.before, self.free = pool, before, free_in(pool)
+    def __init__(
+        self, pool: PoolState, before: FreeCapacity, people: dict[str, PeopleSnapshot]
+    ) -> None:
+        self.pool, self.before, self.free, self.people = pool, before, free_in(pool), people
+        self.stamp = (pool.version, *pool.fair_stamp)
         for name, spec in pool.specs.items():
             if pool.name in spec.rules:
                 pool.queue(name)  # configured here, though not used yet
         self.queues = {queue: queue.numbers() for queue in pool.queues.values()}
-        self.people = _people(pool)
         self.machines, self.total, self.smallest = pool.machines, pool.total, pool.smallest
         self.reservation, self.reserved_free = pool.reservation, reserved_free_gpu(pool)
         self.open_nodes = {key: tuple(names) for key, names in pool.buckets.items() if any(key[2:])}
@@ -338,24 +354,25 @@ def _share(pool: str, queue: QueueState, numbers: QueueSnapshot) -> QueueShare:
 
 def _waiting_classes(state: State) -> dict[str, list[WaitingClass]]:
     """The pending classes per pool. A workload counts in the first pool of its list."""
-    classes: dict[str, list[WaitingClass]] = {}
-    for eq_class in state.eq_classes.values():
-        pool = state.pools[eq_class.pools[0]]
-        waiting_class, leaf, members, ask = (
-            eq_class.waiting_class,
-            pool.queue(eq_class.project),
-            eq_class.frozen(),
-            eq_class.wants[pool.name],
+    found: dict[str, list[WaitingClass]] = {}
+    for pools, classes in state.by_pools.items():
+        pool = state.pools[pools[0]]
+        found.setdefault(pool.name, []).extend(
+            known
+            if (known := eq_class.waiting_class) is not None and known.total is pool.total
+            else _waiting_class(eq_class, pool)
+            for eq_class in classes
         )
-        if (
-            waiting_class is None
-            or waiting_class.leaf is not leaf
-            or waiting_class.members is not members
-            or waiting_class.ask is not ask
-            or waiting_class.total is not pool.total
-        ):
-            waiting_class = eq_class.waiting_class = WaitingClass(
-                leaf, pool.total, ask, eq_class.head_key[:3], members, eq_class.user
-            )
-        classes.setdefault(pool.name, []).append(waiting_class)
-    return classes
+    return found
+
+
+def _waiting_class(eq_class: EquivalenceClass, pool: PoolState) -> WaitingClass:
+    eq_class.waiting_class = WaitingClass(
+        pool.queue(eq_class.project),
+        pool.total,
+        eq_class.wants[pool.name],
+        eq_class.head_key[:3],
+        tuple(eq_class.members),
+        eq_class.user,
+    )
+    return eq_class.waiting_class

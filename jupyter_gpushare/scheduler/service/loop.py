@@ -29,6 +29,12 @@ PERIOD: Final = 1.0
 """
 LAG_PERIOD: Final = 0.25
 """Seconds between two measurements of the event loop's lag."""
+CYCLE_SHARE: Final = 0.25
+"""The part of the processor's time that cycles may take while requests keep coming: those that
+arrive while they rest are decided together.
+"""
+LONGEST_REST: Final = 0.01
+"""Seconds by which a request is delayed at most for it."""
 PAUSE: Final = 0.02
 """Seconds between two batches of published queue changes: publishing takes a few percent of the
 time, and a request in between waits for one batch.
@@ -96,18 +102,20 @@ class SchedulingLoop:
         self._woken.set()
 
     async def _run(self) -> None:
-        ticked = time.monotonic()
+        ticked, rested = time.monotonic(), 0.0
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(
                     self._woken.wait(), max(0, ticked + PERIOD - time.monotonic())
                 )
+            await asyncio.sleep(max(0.0, rested - time.monotonic()))
             self._woken.clear()
             is_tick = (
                 time.monotonic() - ticked >= PERIOD
             )  # measured by the clock: a service that is woken all the time still ticks
             if is_tick:
                 ticked = time.monotonic()
+            begun = time.thread_time()
             try:
                 self.turn(is_tick=is_tick)
             except GpuShareError as error:
@@ -116,6 +124,8 @@ class SchedulingLoop:
             except Exception:
                 log.exception("a cycle failed and was undone")
                 await asyncio.sleep(PERIOD)
+            rest = (time.thread_time() - begun) * (1 / CYCLE_SHARE - 1)
+            rested = time.monotonic() + min(LONGEST_REST, rest)
 
     async def _measure_lag(self) -> None:
         """A timer that fires late shows how long calls wait for their turn."""

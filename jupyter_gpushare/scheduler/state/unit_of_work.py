@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -33,6 +33,8 @@ from .workload_records import WorkloadRecord, log_fields, spot_of, view
 __all__ = ["ChangeListener", "UnitOfWork"]
 
 log = logging.getLogger("gpushare.scheduler")
+REVISIONS: Final = 1000
+"""Revisions that one write of the revision reserves: a restart begins beyond them."""
 
 
 class ChangeListener(Protocol):
@@ -56,7 +58,7 @@ class UnitOfWork:
         """Problems of policy sources other than the file."""
         self.kubernetes_status: m.KubernetesStatus | None = None
         """None: this scheduler does not read Kubernetes."""
-        self.revision = self.ended = 0
+        self.revision = self.ended = self._reserved = 0
         self.needs_cycle = True
         self.fresh: set[str] = set()
         """Workloads that changed since the last cycle: the next one publishes their reasons."""
@@ -95,15 +97,16 @@ class UnitOfWork:
         """Cluster and store change together or not at all. `always` False: a block without writes
         commits nothing.
         """
-        mark = self.cluster.checkpoint()
+        mark, reserved = self.cluster.checkpoint(), self._reserved
         self.cluster.advance(self.clock())
         try:
             with self.store.transaction() as write:
                 yield write
                 people = self.people.write(write)
                 write.events([(record.id, event) for record, event in self.pending_events])
-                if always or write.wrote:
-                    write.revision(self.revision + 1)
+                if (write.wrote and self.revision >= reserved) or (always and not write.wrote):
+                    reserved = self.revision + REVISIONS
+                    write.revision(reserved)
         except BaseException:
             self.cluster.rollback(mark)
             self.pending_events.clear()
@@ -111,6 +114,7 @@ class UnitOfWork:
             raise
         self.cluster.forget(mark)
         self.people.written(people)
+        self._reserved = reserved
         self.revision += 1
         pending_events, self.pending_events, evictions, self._pending_evictions = (
             self.pending_events,
