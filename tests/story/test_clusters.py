@@ -50,7 +50,8 @@ def notebook(lab):
 def test_workers_have_a_share_each_and_release_it_together(lab, notebook, backend):
     pytest.importorskip({"dask": "distributed"}.get(backend, backend))
     nb = notebook()
-    nb.ok(START.format(f"2, 0.5, backend='{backend}'"), 60)
+    shown = nb.ok(START.format(f"2, 0.5, backend='{backend}'"), 60)
+    assert "INFO" not in shown, "no log lines of the library"
     eventually(lambda: lab.allocated() == 1, "both shares")
     call = {
         "dask": "r = list(c.client.run(use).values())",

@@ -5,6 +5,7 @@ ipyparallel are imported on first use; neither is required.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -36,7 +37,9 @@ class DaskBackend:
 
         options = {"host": LOOPBACK, "port": 0, "dashboard": False}
         self._cluster = SpecCluster(
-            scheduler={"cls": Scheduler, "options": options}, workers={}, silence_logs=False
+            scheduler={"cls": Scheduler, "options": options},
+            workers={},
+            silence_logs=logging.WARNING,  # as of Dask's LocalCluster: they appear under the cells
         )
         self.client: Any = Client(self._cluster)
 
@@ -104,7 +107,10 @@ def open_backend(name: str | None) -> Backend:
         module, start = BACKENDS[one]
         if importlib.util.find_spec(module) is not None:
             return start()
-    wanted = BACKENDS[name][0] if name is not None else "distributed or ipyparallel"
-    raise GpuError(
-        f"a cluster needs {wanted}, which is not installed in this environment", "unavailable"
-    )
+    if name is not None:
+        text = f"a cluster needs {BACKENDS[name][0]}, which is not installed in this environment"
+    else:
+        text = (
+            "a cluster needs distributed or ipyparallel; neither is installed in this environment"
+        )
+    raise GpuError(text, "unavailable")
