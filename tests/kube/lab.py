@@ -16,7 +16,7 @@ from tests.kube.z2jh import NAMESPACE as HUB_NAMESPACE
 from tests.kube.z2jh import Hub
 from tests.story.hub_process import Person
 
-__all__ = ["GPUS", "NAMESPACE", "Lab"]
+__all__ = ["GPUS", "NAMESPACE", "Lab", "url_of"]
 
 NAMESPACE: Final = "gpushare"
 GPUS: Final = 2
@@ -41,6 +41,9 @@ Values = dict[str, Any]
 class Lab:
     """Alice is in the group vision, Bob in language; each project has half of the GPUs."""
 
+    replicas = 1
+    """Schedulers."""
+
     def __init__(self, cluster: OneNodeCluster) -> None:
         self.cluster = cluster
         self.run_dir, self.state_dir, self.simulated, self.volume = (
@@ -48,7 +51,8 @@ class Lab:
         )
         self.hub = Hub(cluster.folder / "hub", cluster, GROUPS, self.run_dir, self.simulated)
         self._http = httpx.Client(timeout=20)
-        self._url = self._token = ""
+        self._token = ""
+        self._urls: list[str] = []
         self.helm = Helm(cluster.folder, cluster.control_plane.kubeconfig)
 
     @property
@@ -63,8 +67,8 @@ class Lab:
         self.cluster.set_gpus(GPUS)
         labels = {"gpushare.jupyter.org/managed": "true"}
         self.cluster.control_plane.label_node(self.cluster.name, **labels)
-        until(self.scheduler_url, "the scheduler's pod runs")
-        self.hub.start(self.scheduler_url())
+        until(self.are_schedulers_ready, "the scheduler's pods run", 120)
+        self.hub.start(",".join(self.scheduler_urls()))
         until(self.is_ready, "the node is ready", 120)
         return self
 
@@ -142,29 +146,38 @@ class Lab:
         selector = f"app.kubernetes.io/component={component}"
         return self.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=selector)
 
-    def scheduler_url(self) -> str:
-        """Of its pod, once it runs; its name is known to pods only."""
-        pod = next(iter(self.pods("scheduler")))
-        address = pod["status"].get("podIP", "")
-        return f"http://{address}:8470" if address and is_pod_ready(pod) else ""
+    def scheduler_urls(self) -> list[str]:
+        """Of its pods, once all of them have run; their names are known to pods only."""
+        found = [url_of(pod) for pod in self.pods("scheduler") if pod["status"].get("podIP")]
+        return found if len(found) == self.replicas else []
+
+    def are_schedulers_ready(self) -> bool:
+        pods = self.pods("scheduler")
+        return len(pods) == self.replicas and all(is_pod_ready(pod) for pod in pods)
 
     def scheduler(self, verb: str, path: str, body: object = None) -> Values:
-        """A call as the administrator. Asks Kubernetes for the address only if it is not known.
-        Raises httpx.HTTPError.
+        """A call to the leader as the administrator. Asks Kubernetes for addresses only if they are
+        not known. Raises httpx.HTTPError.
         """
-        self._url = address = self._url or until(self.scheduler_url, "the scheduler runs", 120)
+        urls = self._urls or until(self.scheduler_urls, "the schedulers run", 120)
         if not self._token:
             secret = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/gpushare-admin")
             self._token = base64.b64decode(secret["data"]["token"]).decode()
         headers = {"Authorization": f"Bearer {self._token}"}
-        url = f"{address}/api/v1/{path}"
-        try:
-            answer = self._http.request(verb, url, json=body, headers=headers)
-        except httpx.TransportError:
-            self._url = ""  # its pod may have another address now
-            raise
-        answer.raise_for_status()
-        return answer.json()
+        problem: Exception | None = None
+        for url in urls:
+            try:
+                address = f"{url}/api/v1/{path}"
+                answer = self._http.request(verb, address, json=body, headers=headers)
+                answer.raise_for_status()
+            except httpx.HTTPError as error:  # a standby, or it was killed
+                problem = error
+            else:
+                self._urls = urls
+                return answer.json()
+        self._urls = []  # pods may have other addresses now
+        assert problem is not None
+        raise problem
 
     def node(self) -> Values:
         """The node as the scheduler shows it. Raises StopIteration."""
@@ -213,6 +226,10 @@ class Lab:
                 texts.append(f"==== server of {name}\n{text[-6000:]}")
         texts.append(f"==== Hub\n{self.cluster.processes.log('jupyterhub', 3000)}")
         return "\n".join(texts)
+
+
+def url_of(pod: Values) -> str:
+    return f"http://{pod['status']['podIP']}:8470"
 
 
 def is_pod_ready(pod: Values) -> bool:

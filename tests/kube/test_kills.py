@@ -6,9 +6,11 @@ with their pods, and no kernel dies but those of a killed server.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,8 +20,13 @@ import httpx
 import pytest
 
 from tests.kube.api import Refused
+from tests.kube.assets import missing
 from tests.kube.control_plane import until
-from tests.kube.lab import Lab
+from tests.kube.helm import Helm
+from tests.kube.lab import GPUS, Lab
+from tests.kube.node import OneNodeCluster
+from tests.kube.standby_lab import StandbyLab
+from tests.scheduler.databases import running_cluster
 from tests.story.front_end import Notebook, RestError, eventually
 from tests.story.hub_process import Person
 
@@ -47,7 +54,7 @@ class Auditor(threading.Thread):
         while not self.over.wait(0.2):
             try:
                 self.look()
-            except NETWORK:
+            except (*NETWORK, AssertionError):  # or there is no address to ask
                 continue
 
     def look(self) -> None:
@@ -62,29 +69,35 @@ class Auditor(threading.Thread):
 class Killer:
     """Kills one part at a time. `lost`: users whose server was killed."""
 
-    def __init__(self, lab: Lab, seed: int) -> None:
+    def __init__(self, lab: StandbyLab, seed: int) -> None:
         self.lab, self.random = lab, random.Random(seed)
         self.kills: Counter[str] = Counter()
         self.lost: set[str] = set()
 
     def kill_one(self) -> None:
         parts: dict[str, Callable[[], None]] = {
-            "scheduler": lambda: self.container("scheduler"),
-            "agent": lambda: self.container("agent"),
+            "leader": lambda: self.scheduler(leads=True),
+            "standby": lambda: self.scheduler(leads=False),
+            "agent": self.agent,
             "kube-apiserver": lambda: self.program("kube-apiserver"),
             "etcd": lambda: self.program("etcd"),
             "kubelet": lambda: self.program("kubelet"),
             "jupyterhub": lambda: self.program("jupyterhub"),
             "server": self.server,
         }
-        weights = (4, 4, 2, 1, 2, 1, 2)
+        weights = (4, 2, 4, 2, 1, 2, 1, 2)
         [part] = self.random.choices(list(parts), weights)
         parts[part]()
         self.kills[part] += 1
 
-    def container(self, component: str) -> None:
-        pod = until(lambda: next(iter(self.lab.pods(component))), f"the pod of the {component}")
-        until(lambda: self.lab.cluster.kill_pod_processes(pod), f"the {component} runs", 90)
+    def scheduler(self, *, leads: bool) -> None:
+        what = "a leader" if leads else "a standby"
+        pod = until(lambda: self.lab.scheduler_pod(leads=leads), what, 180)
+        until(lambda: self.lab.cluster.kill_pod_processes(pod), f"{what} runs", 90)
+
+    def agent(self) -> None:
+        pod = until(lambda: next(iter(self.lab.pods("agent"))), "the pod of the agent")
+        until(lambda: self.lab.cluster.kill_pod_processes(pod), "the agent runs", 90)
 
     def program(self, name: str) -> None:
         processes = self.lab.cluster.processes
@@ -129,6 +142,24 @@ def request(person: Person, notebook: Notebook) -> bool:
 
 
 @pytest.fixture
+def lab(tmp_path_factory: pytest.TempPathFactory, helm: Helm) -> Iterator[StandbyLab]:
+    """A cluster of its own. `helm` is a reason to skip."""
+    if reason := missing(node=True):
+        pytest.skip(reason)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(running_cluster())
+        if server is None:
+            pytest.skip("PostgreSQL is not installed (`make test` installs it)")
+        cluster = OneNodeCluster(tmp_path_factory.mktemp("kills"))
+        stack.callback(cluster.stop)
+        database = stack.enter_context(server.database())
+        made = StandbyLab(cluster.start(), server, database)
+        stack.callback(lambda: sys.stdout.write(made.logs()))  # shown when a test fails
+        yield made.start()
+        made.stop()
+
+
+@pytest.fixture
 def opened(lab: Lab) -> Iterator[dict[str, list[Notebook]]]:
     """The notebooks of alice and bob."""
     notebooks: dict[str, list[Notebook]] = {}
@@ -142,7 +173,7 @@ def opened(lab: Lab) -> Iterator[dict[str, list[Notebook]]]:
         gc.collect()  # warnings about the killed connections belong to this test
 
 
-def test_random_kills(lab: Lab, opened: dict[str, list[Notebook]]):
+def test_random_kills(lab: StandbyLab, opened: dict[str, list[Notebook]]):
     pids = {n.kernel_id: n.pid for mine in opened.values() for n in mine}
     seed = random.randrange(1 << 32)
     auditor, killer = Auditor(lab), Killer(lab, seed)
@@ -154,7 +185,7 @@ def test_random_kills(lab: Lab, opened: dict[str, list[Notebook]]):
         what = f"seed {seed}, kills {dict(killer.kills)}"
         gone = {n.kernel_id for name in killer.lost for n in opened[name]}
         until(
-            lambda: lab.is_ready() and not gone & held(lab),
+            lambda: lab.is_ready() and lab.are_schedulers_ready() and not gone & held(lab),
             f"everything is back, and the leases of killed servers have ended; {what}",
             180,
         )
@@ -167,6 +198,8 @@ def test_random_kills(lab: Lab, opened: dict[str, list[Notebook]]):
         assert notebook.pid == pids[notebook.kernel_id], f"a kernel died: {what}"
     assert auditor.overbooked == [], what
     assert auditor.looks > KILLS, what
+    assert len(lab.pods("slot")) == GPUS
+    sys.stdout.write(f"{what}, {auditor.looks} looks at the leases\n")
 
 
 def held(lab: Lab) -> set[Any]:
