@@ -25,6 +25,10 @@ REFUSED: dict[str, dict[str, Any]] = {
     "the folder of the socket": {"path": "/run/gpushare"},
     "with a slash": {"path": "/run/gpushare/"},
     "the socket": {"path": "/run/gpushare/agent.sock"},
+    "by the other name of /run": {"path": "/var/run/gpushare"},
+    "with empty parts": {"path": "//run/./gpushare"},
+    "the agent's journal": {"path": "/var/lib/gpushare"},
+    "simulated GPUs": {"path": "/run/gpushare-simulated"},
 }
 ACCEPTED: dict[str, dict[str, Any]] = {
     "void": {"env": [DEVICES | {"value": "void"}]},
@@ -53,6 +57,7 @@ def policy(control_plane: ControlPlane, helm: Helm, tmp_path_factory) -> Iterato
     installed = Helm(tmp_path_factory.mktemp("helm"), control_plane.kubeconfig)
     values = {
         "gpus": {"maxPerNode": 1},
+        "agent": {"simulate": "A100:1"},
         "admissionPolicy": {"enabled": True, "allowedNamespaces": [ALLOWED]},
     }
     installed.install(values, NAMESPACE)
@@ -81,3 +86,19 @@ def test_refused_in_other_namespaces(policy: ControlPlane, asked: dict[str, Any]
 @pytest.mark.parametrize("asked", ACCEPTED.values(), ids=ACCEPTED.keys())
 def test_accepted_everywhere(policy: ControlPlane, asked: dict[str, Any]):
     assert refusal(policy, OTHER, pod(**asked)) == ""
+
+
+def test_a_container_that_is_added_to_a_running_pod(policy: ControlPlane):
+    api, running = policy.api, pod()
+    running["metadata"] |= {"name": "running", "namespace": OTHER}
+    api.apply(running)
+    path = f"{api.path(running)}/ephemeralcontainers"
+    added = api.get(path)
+    added["spec"]["ephemeralContainers"] = [
+        {"name": "debug", "image": "none", "env": [DEVICES | {"value": "all"}]}
+    ]
+    with pytest.raises(Refused, match="NVIDIA_VISIBLE_DEVICES may not be set"):
+        api.call("PUT", path, added)
+    added["spec"]["ephemeralContainers"][0]["env"][0]["value"] = "void"
+    api.call("PUT", path, added)
+    api.remove(running)
