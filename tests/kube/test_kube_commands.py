@@ -100,9 +100,13 @@ ROLES = [
     ("ClusterRole", "", "nodes", "list"),
     ("ClusterRole", "", "nodes", "watch"),
     ("ClusterRole", "authentication.k8s.io", "tokenreviews", "create"),
-    ("Role", "", "pods", "list"),
-    ("Role", "", "pods", "watch"),
+    *(
+        ("Role", place, "pods", verb)
+        for place in (NAMESPACE, OPERATOR)
+        for verb in ("list", "watch")
+    ),
 ]
+"""Kind, the namespace of a Role or else the group of the resource, resource and verb."""
 
 
 async def missing_permissions(kubeconfig: Path) -> list[str]:
@@ -126,8 +130,8 @@ def test_check_names_each_permission_that_was_taken_away(installed: ControlPlane
     """As the administrator, and as the scheduler itself."""
     token = installed.account_token(NAMESPACE, names.SCHEDULER_ACCOUNT)
     own = installed.certificates.with_token("check-scheduler", token)
-    for kind, group, resource, verb in ROLES:
-        place = f"/namespaces/{NAMESPACE}" if kind == "Role" else ""
+    for kind, scope, resource, verb in ROLES:
+        place = f"/namespaces/{scope}" if kind == "Role" else ""
         path = f"/apis/rbac.authorization.k8s.io/v1{place}/{kind.lower()}s/gpushare-scheduler"
         before = installed.api.get(path)["rules"]
         left = [
@@ -138,7 +142,9 @@ def test_check_names_each_permission_that_was_taken_away(installed: ControlPlane
         ]
         installed.api.merge(path, {"rules": [rule for rule in left if rule["verbs"]]})
         try:
-            named = f"{verb} {resource}.{group}" if group else f"{verb} {resource}"
+            named = f"{verb} {resource}"
+            if scope:
+                named += f" in namespace {scope}" if kind == "Role" else f".{scope}"
             for kubeconfig in (installed.kubeconfig, own):
                 found = asyncio.run(missing_permissions(kubeconfig))
                 assert len(found) == 1, found

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.model.errors import NotFound
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.core.model.platform_node import PlatformNode
 from jupyter_gpushare.scheduler.auth.identity import Identity
@@ -125,6 +126,20 @@ def test_a_drained_node_leaves_when_its_agent_does(harness: SchedulerHarness) ->
     harness.joined()
     harness.service.platform.update({"n0": READY})
     assert nodes(harness)["n0"][1] == ["scheduling disabled"], "still cordoned"
+
+
+def test_a_node_is_uncordoned_before_its_agent_is_back(harness: SchedulerHarness) -> None:
+    harness.service.platform.update({"n0": READY})
+    harness.service.cordons.drain("root", "n0")
+    harness.service.platform.update({}, ["n0"])
+    silence(harness)
+    assert nodes(harness) == {}
+    assert not harness.service.cordons.uncordon("root", "n0").cordoned
+    with pytest.raises(NotFound):
+        harness.service.cordons.uncordon("root", "n0")
+    harness.joined()
+    harness.service.platform.update({"n0": READY})
+    assert nodes(harness)["n0"][:2] == ("Ready", [])
 
 
 def test_labels_of_the_platform_survive_a_restart(harness: SchedulerHarness) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,19 @@ def test_a_kernel_that_starts_without_an_agent_has_a_token_and_a_marker(tmp_path
     assert found.env["GPUSHARE_SIMGPU"] == "x"
     again = unregistered_kernel("k", str(state / "agent.sock"), {}, own)
     assert (again.token_hash == found.token_hash) == writable, "one that the agent may know stays"
+
+
+def test_files_of_kernels_that_a_killed_server_left(tmp_path: Path):
+    """The file of a process that runs, and one that was just written, are kept."""
+    files = KernelTokenFiles(tmp_path / "gpushare")
+    files.remove_stale()
+    old, used, new = (files.write(name, "token") for name in ("old", "used", "new"))
+    for path in (old, used):
+        os.utime(path, (0, 0))
+    kernel = subprocess.Popen(["sleep", "60"], env={"GPUSHARE_TOKEN_FILE": str(used)})
+    try:
+        files.remove_stale()
+        assert [old.exists(), used.exists(), new.exists()] == [False, True, True]
+    finally:
+        kernel.kill()
+        kernel.wait()

@@ -4,6 +4,7 @@ and get a GPU later when they start while the agent is away.
 
 from __future__ import annotations
 
+import platform
 import sys
 
 import pytest
@@ -38,7 +39,7 @@ def test_kernels_of_a_pod_share_gpus_also_when_the_agent_was_away(server: Server
     server.start_agent()
     assert "SIM-GPU" in nb.collect(cell, 60).text
     assert before.ok("print(b.nbytes >> 30)") == "40\n", "its memory survived the agent"
-    runtime = server.folder / "runtime/gpushare"
+    runtime = server.folder / "runtime/gpushare" / platform.node()
     assert {one.name for one in runtime.iterdir()} == {nb.kernel_id, before.kernel_id}
     for one in (nb, before):
         one.shut_down()

@@ -66,12 +66,13 @@ class Cordons:
         return self.mark(node)
 
     def uncordon(self, actor: str, node: str) -> m.CordonStatus:
-        """Allows workloads on the node again; evicted ones still leave, and may return. Raises
-        NotFound.
+        """Allows workloads on the node again; evicted ones still leave, and may return. A cordoned
+        node need not be known: its agent may not be back yet. Raises NotFound.
         """
-        self.unit_of_work.nodes.report(node)
         if node in self._cordons:
             self._put(actor, "uncordon", node, None)
+        else:
+            self.unit_of_work.nodes.report(node)
         return self.mark(node)
 
     def mark(self, node: str) -> m.CordonStatus:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from logging import Logger
@@ -79,7 +80,10 @@ class KernelLaunches:
     ) -> None:
         self._registry, self._agent, self._startup = registry, agent, startup
         self._log, self._user = log, user
-        self._token_files = KernelTokenFiles(Path(jupyter_runtime_dir()) / "gpushare")
+        host = Path(jupyter_runtime_dir()) / "gpushare" / platform.node()  # homes may be shared
+        self._token_files = KernelTokenFiles(host)
+        with contextlib.suppress(OSError):  # said when a kernel starts
+            self._token_files.remove_stale()
         self.ends_with_process = False
         """Whether the agent ends the kernels when this process has ended."""
         self._launched: dict[str, LaunchedKernel] = {}

@@ -4,12 +4,19 @@ in its own runtime folder, which in a container no other user reaches.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 __all__ = ["KernelTokenFiles", "hash_of"]
+
+LAUNCH_S: Final = 600.0
+"""A younger file may be that of a kernel whose process another server is about to start."""
 
 
 def hash_of(token: str) -> str:
@@ -41,3 +48,22 @@ class KernelTokenFiles:
     def remove(self, kernel_id: str) -> None:
         """The kernel has ended."""
         (self._folder / kernel_id).unlink(missing_ok=True)
+
+    def remove_stale(self) -> None:
+        """Removes what killed servers of this machine or pod left: the files that no process has in
+        its environment.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            old = time.time() - LAUNCH_S
+            unused = {path for path in self._folder.iterdir() if path.stat().st_mtime < old}
+            for environment in _environments() if unused else ():
+                unused = {path for path in unused if os.fsencode(path) not in environment}
+            for path in unused:
+                path.unlink(missing_ok=True)
+
+
+def _environments() -> Iterator[bytes]:
+    """Of the processes that this user may inspect."""
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            yield file.read_bytes()
