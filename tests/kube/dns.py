@@ -6,7 +6,7 @@ import contextlib
 import socket
 import struct
 import threading
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
@@ -20,10 +20,14 @@ TYPE_A: Final = 1
 
 
 class ClusterDns:
-    """Answers on UDP port 53 of one address, from the Endpoints of the API server."""
+    """Answers on UDP port 53 of one address, from the Endpoints of the API server; while that is
+    away, with what it was last, as CoreDNS does.
+    """
 
     def __init__(self, address: str, api: Api) -> None:
         self._api = api
+        self._known: dict[str, list[Any]] = {}
+        """Subsets by path."""
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((address, 53))
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -71,9 +75,11 @@ class ClusterDns:
         *host, service, namespace = name.removesuffix(SUFFIX).split(".")
         path = f"/api/v1/namespaces/{namespace}/endpoints/{service}"
         try:
-            subsets = self._api.get(path).get("subsets", [])
-        except (Refused, httpx.TransportError):
+            subsets = self._known[path] = self._api.get(path).get("subsets", [])
+        except Refused:
             return None
+        except httpx.TransportError:
+            subsets = self._known.get(path, [])
         found = [
             address
             for subset in subsets
