@@ -113,6 +113,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Start kernels of papermill, nbconvert and other tools through gpushare.",
     ),
     "disable": ("jupyter_gpushare.cli.enable:disable", "Undo `enable`."),
+    "install-service": (
+        "jupyter_gpushare.cli.install_service:install_service",
+        "Write the systemd unit of the scheduler or the agent.",
+    ),
     "token": ("jupyter_gpushare.cli.token:token", "Create, list and revoke tokens."),
     "completion": (
         "jupyter_gpushare.cli.completion:completion",
