@@ -62,6 +62,8 @@ class Box:
         self.folder, self.public = folder, folder / "public"
         self.names = [f"gs-{who}-{secrets.token_hex(2)}" for who in ("alice", "bob")]
         self.processes: list[subprocess.Popen] = []
+        self.hub_names: dict[str, str] = {}
+        """Unix user -> name at a JupyterHub that starts the servers."""
         packages = os.pathsep.join([str(ROOT), *site.getsitepackages()])
         self.env = {
             "PATH": os.environ["PATH"],
@@ -175,6 +177,8 @@ class Box:
             "HOME": "",
         }
         env = self.env | {key: str(home / part) for key, part in folders.items()} | {"USER": name}
+        if name in self.hub_names:  # as The Littlest JupyterHub: `jupyter-ada` is `ada` there
+            env |= {"JUPYTERHUB_USER": self.hub_names[name], "JUPYTERHUB_API_TOKEN": "hub-token"}
         self._start(
             name,
             env,
@@ -277,3 +281,15 @@ def test_users_with_personal_tokens_of_other_names_than_their_accounts(box: Box)
 def tried(notebook: Notebook, code: str) -> str:
     """Output of a cell that evaluates the code, or its error."""
     return notebook.ok(f"try:\n    print({code})\nexcept OSError as error:\n    print(error)")
+
+
+@needs
+def test_servers_of_a_hub_with_other_names_than_their_accounts(box: Box):
+    """The scheduler's socket authenticates the account; the Hub's name and token do not matter."""
+    box.hub_names = dict(zip(box.names, ("ada", "bob"), strict=True))
+    servers = box.up()
+    assert [server.status()["user"] for server in servers] == box.names
+    for server in servers:
+        notebook = server.notebook("half", "a.ipynb")
+        notebook.until("attached")
+        notebook.ws.close()
