@@ -56,7 +56,7 @@ def typescript() -> str:
 
 def _documentation() -> list[str]:
     return [
-        "/** The page with cause and remedy of each reason; its anchors are codes in lower case. */",
+        "/** Cause and remedy of each reason; anchors are codes in lower case. */",
         f"export const REASONS_PAGE = '{page_of_codes()}';",
     ]
 

@@ -943,5 +943,5 @@ export const ROUTES = {
   stream: { verb: 'WS', path: 'gpushare/api/stream' }
 } as const;
 
-/** The page with cause and remedy of each reason; its anchors are codes in lower case. */
+/** Cause and remedy of each reason; anchors are codes in lower case. */
 export const REASONS_PAGE = 'https://jupyter-gpushare.readthedocs.io/en/latest/reference/errors.html';
