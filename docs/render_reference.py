@@ -17,7 +17,7 @@ from render_codes import errors
 from render_settings import metrics, settings
 
 from jupyter_gpushare.cli import COMMANDS, gpushare
-from jupyter_gpushare.core.model.pool_option import Choice, Duration, WholeNumber
+from jupyter_gpushare.core.model.pool_option import Choice, Duration, Settings, WholeNumber
 from jupyter_gpushare.core.pool_options import registered
 from jupyter_gpushare.messages import NodeRow, PoolRow, ProjectRow, QueueRow, WaitingRow, columns_of
 from jupyter_gpushare.routes import JUPYTER_ROUTES, ROUTES, Route
@@ -153,7 +153,16 @@ def _values(values: object) -> str:
             return "a time such as `30m`"
         case WholeNumber(minimum, maximum):
             return f"{minimum} to {maximum}"
+        case Settings(parts):
+            return "; ".join(f"`{key}`: {_part(kind, part)}" for key, kind, part in parts)
     return "`true` or `false`"
+
+
+def _part(values: object, default: object) -> str:
+    if isinstance(values, Duration) and isinstance(default, int):
+        return f"{_values(values)} (`{default / 1000:g}s`)"
+    known = "off" if default is None else f"`{default}`".lower()
+    return f"{_values(values)} ({known})"
 
 
 def tables() -> str:

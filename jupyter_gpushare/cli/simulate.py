@@ -62,6 +62,8 @@ def _tables(result: dict[str, Any]) -> Iterator[str]:
     if "error" in result:
         yield f"{result['name']}: {result['error']['message']}\n"
         return
+    if "virtual_time" in result:
+        yield from _virtual_time(result["name"], result["virtual_time"])
     for i, cycle in enumerate(result["cycles"], start=1):
         counts = ", ".join(f"{value} {name}" for name, value in cycle["counts"].items())
         yield f"== {result['name']}: cycle {i} of {len(result['cycles'])} ({counts})\n"
@@ -88,3 +90,15 @@ def _tables(result: dict[str, Any]) -> Iterator[str]:
         ]
         if pending:
             yield table("Pending", ["workload", "code", "reason"], pending)
+
+
+def _virtual_time(name: str, found: dict[str, Any]) -> Iterator[str]:
+    """The waits of all cells, and of each notebook."""
+    yield f"== {name}: {found['seconds']:g} s, {found['turns']} turns given to others\n"
+    rows = [["all", found], *found["notebooks"].items()]
+    columns = ("mean", "p50", "p95", "max")
+    cells = [
+        [who, str(one["cells"]), *(amount(one["wait"][column]) for column in columns)]
+        for who, one in rows
+    ]
+    yield table("Waits in seconds", ["notebook", "cells", *columns], cells)

@@ -9,14 +9,17 @@ from .scheduler import LeaseBody, LeaseReport
 from .tables import NodeMeasurements
 
 __all__ = [
+    "ActivityReport",
     "AgentHello",
     "WorkloadRequeued",
     "DeviceReport",
     "FromAgent",
+    "KernelActivity",
     "KernelOwner",
     "KernelsChanged",
     "LeaseChanged",
     "LeaseEvent",
+    "LeaseKept",
     "LeaseReleased",
     "LeaseRevoked",
     "LeaseUsage",
@@ -122,13 +125,47 @@ class LeaseReleased(Tagged, frozen=True, kw_only=True, tag="lease_let_go"):
     ended: bool
     message: str = ""
     held: bool = False
-    """The idle rule released it: the workload requests nothing until `WorkloadRequeued`."""
+    """It was released while idle: the workload requests nothing until `WorkloadRequeued`."""
     exit_code: int | None = None
     """Exit code of the pod's command; then `ended` is true, for this pod only."""
 
 
+class LeaseKept(Tagged, frozen=True, kw_only=True, tag="lease_kept"):
+    """The lease was to be released only if nothing is lost (`LeaseBody.lossless`), and is kept: the
+    kernel is in use, or its memory cannot be saved. Idempotent.
+    """
+
+    lease: str
+
+
+class KernelActivity(Body, frozen=True, kw_only=True):
+    """What one kernel does, for turns. Times are ms before the report; null: it does not."""
+
+    workload: str
+    waits_ms: int | None = None
+    """For how long its oldest cell has waited for a GPU."""
+    idle_ms: int | None = None
+    """For how long nothing has run: no cell, and no work that a cell has left on the GPU."""
+    turn_ms: int | None = None
+    """How long ago its turn began: its share was granted, or its memory restored."""
+    copy_ms: int = 0
+    """How long its memory takes to be saved or restored."""
+    pinned: bool = False
+    can_save: bool = True
+    host_full: bool = False
+    """Its memory cannot be saved because the host memory for saved GPU memory is full."""
+
+
+class ActivityReport(Tagged, frozen=True, kw_only=True, tag="activity"):
+    """Kernels whose activity changed, several changes in one report. Sent only where the node pool
+    shares time (`NodeRules.shares_time`).
+    """
+
+    rows: list[KernelActivity]
+
+
 class WorkloadRequeued(Tagged, frozen=True, kw_only=True, tag="ask_again"):
-    """A workload that the idle rule had released is needed again: it is pending like any other.
+    """A workload that was released while idle is needed again: it is pending like any other.
     Idempotent.
     """
 
@@ -200,6 +237,8 @@ FromAgent = (
     | NodeChangedReport
     | LeaseChanged
     | LeaseReleased
+    | LeaseKept
+    | ActivityReport
     | LeaseEvent
     | UsageReport
     | WorkloadRequeued
@@ -226,6 +265,8 @@ class NodeRules(Body, frozen=True, kw_only=True):
     workloads_per_gpu: int | None = None
     notice_ms: int = 30_000
     pressure: Pressure = Pressure()
+    shares_time: bool = False
+    """Whether workloads take turns: the agent reports what kernels do."""
 
 
 class Plan(Tagged, frozen=True, kw_only=True, tag="plan"):

@@ -171,10 +171,12 @@ class LeaseBody(Body, frozen=True, kw_only=True):
     """Burst limit per device in MiB."""
     request: Share = Share()
     limit: Share = Share()
-    wanted: Literal["hold", "evict"] = "hold"
+    wanted: Literal["hold", "evict", "yield"] = "hold"
     """`evict`: the lease is to be released after a notice of `notice_ms`; `message` gives the
-    reason.
+    reason. `yield`: it is to be released at once if the kernel is idle, else kept (`LeaseKept`).
     """
+    lossless: bool = False
+    """With `evict`: its process is not killed. If its memory cannot be saved, the lease is kept."""
     notice_ms: int = 30_000
     message: str = ""
     rules: LeaseRules = LeaseRules()

@@ -259,7 +259,8 @@ export interface LeaseBody {
   limit_mib: number;
   request: Share;
   limit: Share;
-  wanted: 'evict' | 'hold';
+  wanted: 'evict' | 'hold' | 'yield';
+  lossless: boolean;
   notice_ms: number;
   message: string;
   rules: LeaseRules;

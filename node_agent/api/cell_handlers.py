@@ -57,6 +57,7 @@ class CellHandlers:
         kernel.gate.ask(n, now)
         request_again(self._node, kernel, now)
         self._show_pending(kernel)
+        self._node.wake()
 
     def _start_with_lease(self, kernel: KernelRecord, n: int) -> None:
         if kernel.memory.suspended:
@@ -73,9 +74,16 @@ class CellHandlers:
         if state is not None and not state.pending:
             self._reconciler.cells.show_wait(kernel, text.waits_to_attach())
             return
-        reason = state.reason.message if state and state.reason else ""
-        expected = state.expected_wait.message if state and state.expected_wait else ""
-        self._reconciler.cells.show_wait(kernel, text.waits_for_grant(reason, expected))
+        reason, wait = (state.reason, state.expected_wait) if state else (None, None)
+        message = reason.message if reason else ""
+        if reason is not None and reason.code == "WaitingForTurn":
+            seconds = wait.seconds_median if wait is not None else None
+            shown = text.waits_for_turn(message, seconds)
+        elif kernel.is_parked and reason is not None and reason.code == "Held":
+            shown = text.waits_for_turn()
+        else:
+            shown = text.waits_for_grant(message, wait.message if wait else "")
+        self._reconciler.cells.show_wait(kernel, shown)
 
     def request_changed(self, kernel: KernelRecord, refusal: str) -> None:
         """The state of its request changed while cells wait for it."""

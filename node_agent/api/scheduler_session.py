@@ -108,6 +108,7 @@ class SchedulerSession:
             self._queue = asyncio.Queue()
             for kernel in self._node.kernels.values():
                 kernel.published.report = None  # all leases are reported again
+                kernel.turn.sent = None
             self.connected.set()
             self._node.wake()
             sending = asyncio.ensure_future(self._send_all(link, self._queue))

@@ -309,7 +309,7 @@ def _press(planned: _PlannedMemory, victim: Tenant, asker: str, take: int) -> No
         planned.look_again(victim.notice)
     elif victim.suspendable:
         planned.steps.append(SuspendStep(victim.id, asker))
-    else:
+    elif not victim.lossless:
         planned.steps.append(KillStep(victim.id, asker))
 
 

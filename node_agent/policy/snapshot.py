@@ -41,6 +41,8 @@ class Tenant:
     """
     evict: bool = False
     """The scheduler wants the lease back."""
+    lossless: bool = False
+    """With `evict`: its process is not killed."""
     gives_up: bool = False
     """Its user returned the lease."""
     caches: int | None = None

@@ -95,6 +95,7 @@ class StepApplier:
             self.attachment.attach(kernel)
         kernel.assignment.admitted()
         kernel.residence.begin(now)
+        kernel.turn.begin(now)
         waiting = list(kernel.gate.waiting)
         kernel.gate.running.update(waiting)
         return [partial(self._admit_cell, kernel, n) for n in waiting]

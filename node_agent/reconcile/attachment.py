@@ -44,7 +44,7 @@ class Attachment:
         wanted = set(kernel.assignment.assigned_gpus)
         for other in self._node.kernels.values():
             elsewhere = set(other.memory.usage.held) - set(other.assignment.assigned_gpus)
-            if other is not kernel and elsewhere & wanted:
+            if other is not kernel and elsewhere & wanted and not other.is_parked:
                 return True
         return False
 

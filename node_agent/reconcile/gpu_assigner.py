@@ -106,13 +106,13 @@ class GpuAssigner:
     def _free_place(
         self, kernel: KernelRecord | None, tenants: list[PlacedTenant], request: PlacementRequest
     ) -> PlacementMoves | None:
-        """GPUs with enough free memory: those that its process is bound to, else healthy ones
-        without memory of other processes in the way. None: there are none, and the scheduler's plan
-        counts, which knows of neither.
+        """GPUs with enough free memory: those that its process is bound to, or that hold its memory
+        since its last turn; else healthy ones without memory of other processes in the way. None:
+        there are none, and the scheduler's plan counts, which knows of neither.
         """
-        bound = kernel.assignment.bound_gpus if kernel else ()
-        if bound:
-            own = _only(self._node.totals, set(bound))
+        own_gpus = _own_gpus(kernel) if kernel else set()
+        if own_gpus:
+            own = _only(self._node.totals, own_gpus)
             if gpus := spread(own, tenants, request):
                 return PlacementMoves(gpus, {}, 0)
         available = _only(self._node.available(), self._node.healthy_gpus())
@@ -186,6 +186,10 @@ class GpuAssigner:
     def _has_room(self, gpus: tuple[int, ...], kernel: KernelRecord) -> bool:
         available, used, needed = self._node.available(), self._node.used, kernel.memory.used_mib
         return all(used.get(gpu, 0) + needed <= available[gpu] for gpu in gpus)
+
+
+def _own_gpus(kernel: KernelRecord) -> set[int]:
+    return set(kernel.assignment.bound_gpus) or set(kernel.memory.usage.held)
 
 
 def _only(totals: Mapping[int, int], gpus: set[int]) -> dict[int, int]:

@@ -21,7 +21,7 @@ from .leases import LeaseAssignments
 from .lifecycle import KernelLifecycle
 from .memory_mover import MemoryMover
 
-__all__ = ["IdleCuller", "request_again"]
+__all__ = ["REQUEST_EVERY_MS", "IdleCuller", "request_again"]
 
 REQUEST_EVERY_MS: Final = 1_000
 """How often a waiting cell requests a released lease: a message may be lost while the link is down.

@@ -110,6 +110,8 @@ class LeaseAssignments:
         if lease == kernel.assignment.active_lease:
             return
         self._announce_end(kernel, lease)
+        if kernel.lease is None:
+            kernel.turn.granted(node.clock())
         kernel.assignment.accept(lease)
         if kernel.registration.registered:
             kernel.registration.scheduler_user = lease.user

@@ -112,6 +112,28 @@ class MemoryMover:
                 kernel.memory.reserved_mib = mib
         return problem
 
+    def host_problem(self, kernel: KernelRecord) -> str:
+        """Why its memory, with that of all kernels that gave way, could not be saved now; "" if it
+        can.
+        """
+        node, memory = self._node, kernel.memory
+        others = [
+            one.memory for one in node.kernels.values() if one is not kernel and one.is_parked
+        ]
+        parked = sum(other.used_mib for other in others if other.transit is None)
+        uses_host = node.devices.traits.images_use_host_memory
+        if not memory.used_mib or (not uses_host and node.config.host_memory_mib is None):
+            return ""
+        memories = [one.memory for one in node.kernels.values()]
+        return refusal(
+            memory.used_mib,
+            sum(one.saved_mib for one in memories),
+            sum(one.reserved_mib for one in memories) + parked,
+            node.config.host_memory_mib,
+            read_host(pid for pid, _ in memory.usage.processes) if uses_host else None,
+            node.config.host_reserve_mib,
+        )
+
     def _forbid(self, kernel: KernelRecord, problem: str, until: int) -> None:
         kernel.memory.forbid_suspend(until, problem)
         fields = kernel.log_fields()
@@ -137,6 +159,7 @@ class MemoryMover:
             kernel.memory.transit = None
             node.wake()
         if mib:
+            node.copied(mib, node.clock() - begun)
             node.durations["suspend"].append(node.clock() - begun)
             text = node.text.suspended(mib, kernel, asker, reason, requested)
             node.record_event(kernel, "suspended", text)
@@ -186,8 +209,10 @@ class MemoryMover:
         kernel.preferences.suspended_by_user = False
         kernel.memory.stalled_since = None
         kernel.residence.begin(node.clock())
+        kernel.turn.begin(node.clock())
         if mib:
             took = node.clock() - begun
+            node.copied(mib, took)
             node.durations["resume"].append(took)
             kernel.memory.resumed_text = node.text.resumed(mib, gpus, took)
             node.record_event(kernel, "resumed", kernel.memory.resumed_text)

@@ -4,7 +4,7 @@ A step is synchronous and never blocks. Copies and kills are started and wake th
 they end; deadlines wake it too. The order inside a step is:
 
 1. observe: read the devices, so that everything that follows is decided on what is true;
-2. lifecycle and idle rule: remove kernels that are over, release idle ones;
+2. lifecycle, idle rule and turns: remove kernels that are over, release idle ones;
 3. assign GPUs to leases and attach kernels whose GPUs are free;
 4. decide: the reclaim ladder, on a snapshot of the node;
 5. note its steps in the records, and set the caps that follow from them, so that memory that was
@@ -35,6 +35,7 @@ from .lifecycle import KernelLifecycle
 from .memory_mover import MemoryMover
 from .observe import Observer
 from .start_preview import StartPreview
+from .turns import Turns
 
 __all__ = ["Reconciler"]
 
@@ -64,6 +65,7 @@ class Reconciler:
         self._assigner = GpuAssigner(node, mover)
         self.start_preview = StartPreview(node, self._observer, self._assigner)
         self._caps = CapsApplier(node)
+        self._turns = Turns(node, mover)
         self._publisher = StatePublisher(node)
         self._changed = asyncio.Event()
         self._deadline: int | None = None
@@ -131,12 +133,13 @@ class Reconciler:
         self._lifecycle.check(now)
         idle_deadline = self._idle_culler.check(now)
         self._leases.check_owners(now)
+        turn_deadline = self._turns.check(now)
         self._assigner.arrange(now)
         for kernel in node.kernels.values():
             self._applier.attachment.settle(kernel, now)
         decision = decide(take_snapshot(node, self._observer), now)
         self._apply(decision, now)
-        deadlines = (decision.deadline, idle_deadline)
+        deadlines = (decision.deadline, idle_deadline, turn_deadline)
         self._deadline = min((time for time in deadlines if time is not None), default=None)
         node.devices.sample_fast(self._is_moving(decision))
         self._publisher.publish()

@@ -30,7 +30,8 @@ def tenant(kernel: KernelRecord, now: int, notice_ms: int, min_notice_ms: int) -
         transit="out" if killing else memory.transit,
         wants_since=_wants_since(kernel) if assignment.assigned_gpus else None,
         evict=evicting,
-        gives_up=assignment.lease_revoked or (lease is None and bool(memory.usage.held)),
+        gives_up=assignment.lease_revoked or _has_left(kernel),
+        lossless=lease is not None and lease.lossless,
         caches=memory.caches_deadline,
         has_caches=kernel.gate.connected,
         notice=kernel.notice.deadline,
@@ -39,6 +40,11 @@ def tenant(kernel: KernelRecord, now: int, notice_ms: int, min_notice_ms: int) -
         user=lease.user if lease else "",
         resident_until=kernel.residence.until,
     )
+
+
+def _has_left(kernel: KernelRecord) -> bool:
+    """Whether it holds memory without a lease, and not because others have their turn."""
+    return kernel.lease is None and bool(kernel.memory.usage.held) and not kernel.is_parked
 
 
 def _wants_since(kernel: KernelRecord) -> int | None:

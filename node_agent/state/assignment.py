@@ -31,6 +31,9 @@ class GpuAssignment:
     """The GPUs that its process has chosen, where the driver cannot move memory to others: only a
     restart changes them.
     """
+    parked: bool = False
+    """Its lease was released for a turn of others, and its memory stays until the room is needed.
+    """
     generation: int = 0
     """Counts attachments and moves."""
 
@@ -62,7 +65,7 @@ class GpuAssignment:
 
     def accept(self, lease: LeaseBody) -> None:
         """A new or changed lease."""
-        self.lease, self.lease_revoked = lease, False
+        self.lease, self.lease_revoked, self.parked = lease, False, False
 
     def attach(self) -> None:
         """The kernel may use its GPUs."""
@@ -91,3 +94,7 @@ class GpuAssignment:
     def without_lease(self) -> GpuAssignment:
         """The state after the lease was dropped."""
         return GpuAssignment(bound_gpus=self.bound_gpus, generation=self.generation)
+
+    def parks(self) -> GpuAssignment:
+        """The state after the lease was released for a turn of others."""
+        return GpuAssignment(bound_gpus=self.bound_gpus, generation=self.generation, parked=True)

@@ -120,6 +120,10 @@ class EventText:
             f"{self.gpus(old)}. Restart the kernel to use {self.gpus(new)}."
         )
 
+    def gave_way(self, reason: str, mib: int) -> str:
+        kept = f" Its {memory_text(mib)} of GPU memory are kept." if mib else ""
+        return f"Released: {clause(reason)}.{kept} The next cell continues."
+
     def lost(self, mib: int) -> str:
         return f"The kernel process ended. {memory_text(mib)} of its GPU memory are lost."
 
@@ -313,6 +317,14 @@ class EventText:
     def waits_to_attach(self, seconds: float | None = None) -> str:
         until = "" if seconds is None else f" The cell runs in at most {_whole_seconds(seconds)} s."
         return f"Waiting for the {self._gpu}: it is granted and is being freed.{until}"
+
+    @staticmethod
+    def waits_for_turn(message: str = "", seconds: float | None = None) -> str:
+        """`message`: how many are ahead; "": the scheduler has not answered yet."""
+        if not message:
+            return "Waiting for a turn."
+        about = f", about {round(seconds)} s" if seconds else ""
+        return f"{message.rstrip('.')}{about}."
 
     @staticmethod
     def waits_for_grant(message: str, expected: str = "") -> str:

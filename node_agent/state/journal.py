@@ -68,6 +68,7 @@ class _JournalKernel(Struct, kw_only=True):
     attached: bool = False
     bound_gpus: list[int] = field(default_factory=list, name="bound")
     lease_revoked: bool = field(default=False, name="unwanted")
+    parked: bool = False
     pinned: bool = False
     suspended_by_user: bool = field(default=False, name="held_back")
     generation: int = 0
@@ -177,6 +178,7 @@ def _entry(kernel: KernelRecord) -> _JournalKernel:
         attached=assignment.attached,
         bound_gpus=list(assignment.bound_gpus),
         lease_revoked=assignment.lease_revoked,
+        parked=assignment.parked,
         pinned=kernel.preferences.pinned,
         suspended_by_user=kernel.preferences.suspended_by_user,
         generation=assignment.generation,
@@ -212,6 +214,7 @@ def _restored(node: NodeRuntime, entry: _JournalKernel) -> KernelRecord:
     kernel.assignment = GpuAssignment(
         lease=entry.lease,
         lease_revoked=entry.lease_revoked,
+        parked=entry.parked,
         assigned_gpus=tuple(entry.assigned_gpus),
         current_gpus=tuple(entry.current_gpus),
         attached=entry.attached,

@@ -19,6 +19,7 @@ from .kernel_process import KernelProcess, Registration
 from .notices import IdleState, Publication, ReclaimNotice
 from .rate_budget import RateBudget
 from .residence import Residence
+from .turn import Turn
 
 __all__ = ["Heartbeat", "KernelRecord", "UserPreferences", "have_same_user"]
 
@@ -65,6 +66,7 @@ class KernelRecord:
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     notice: ReclaimNotice = field(default_factory=ReclaimNotice)
     residence: Residence = field(default_factory=Residence)
+    turn: Turn = field(default_factory=Turn)
     idle: IdleState = field(default_factory=IdleState)
     published: Publication = field(default_factory=Publication)
 
@@ -170,9 +172,21 @@ class KernelRecord:
         self.memory.process_exited()
         self.notice = ReclaimNotice()
 
+    def park(self) -> None:
+        """The lease is over, others have their turn: the memory stays until the room is needed."""
+        parked = self.assignment.parks()
+        self.drop_lease()
+        self.assignment = parked
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it gave way to others, and its memory may still be on its GPU."""
+        return self.assignment.parked and self.lease is None and self.wants_gpu()
+
     def drop_lease(self) -> None:
         """The lease is over; the kernel, and its saved memory, stay."""
         self.assignment = self.assignment.without_lease()
+        self.turn.over()
         self.notice = ReclaimNotice()
         self.residence = Residence()
         self.memory.bursting = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal
+from typing import Final, Literal
 
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.kernel.simnode import now_ms
@@ -42,6 +42,7 @@ __all__ = ["AgentConfig", "AgentPorts", "NodeRuntime", "log"]
 
 log = logging.getLogger("gpushare.agent")
 
+COPY_SAMPLE_MIB: Final = 1024
 Timed = Literal["gate_wait", "suspend", "resume"]
 
 
@@ -76,6 +77,8 @@ class NodeRuntime:
         self.text = EventText(devices.traits.label)
         self.durations: dict[Timed, list[int]] = {"gate_wait": [], "suspend": [], "resume": []}
         """How long (ms) these took since the last report of usage."""
+        self.copy_mib_per_ms = 10.0
+        """How fast memory was copied lately; at first about what PCIe 4 does."""
         self.reclaims: Counter[str] = Counter()
         """How often each rung of the reclaim ladder was used for another workload since the last
         report. What a kernel's own user asked for does not count.
@@ -144,6 +147,11 @@ class NodeRuntime:
         if "suspend" in tiers:
             return ""
         return problems.get("suspend", "this node cannot save GPU memory").partition(";")[0]
+
+    def copied(self, mib: int, took_ms: int) -> None:
+        """A copy is complete. Small ones say nothing about the speed."""
+        if mib >= COPY_SAMPLE_MIB:
+            self.copy_mib_per_ms += (mib / max(1, took_ms) - self.copy_mib_per_ms) / 4
 
     def view(self, kernel: KernelRecord) -> Kernel:
         """The kernel as its user sees it."""

@@ -13,6 +13,7 @@ from jupyter_gpushare.core.model.pool_option import (
     Hook,
     OptionValue,
     PoolOption,
+    Settings,
     Switch,
     WholeNumber,
 )
@@ -23,15 +24,22 @@ from jupyter_gpushare.scheduler.policy.policy_file import parse_policy, policy_s
 
 def another_value(option: PoolOption[object]) -> OptionValue:
     """A value that is not the default."""
-    match option.values:
+    if isinstance(option.values, Settings):
+        return tuple((key, another(kind, part)) for key, kind, part in option.values.parts)
+    return another(option.values, option.default)
+
+
+def another(values: object, default: object) -> str | int | bool | None:
+    match values:
         case Choice(words):
-            return next(word for word in words if word != option.default)
+            return next(word for word in words if word != default)
         case Duration():
             return 90_000
         case Switch():
-            return not option.default
+            return not default
         case WholeNumber(minimum, maximum):
-            return maximum if option.default == minimum else minimum
+            return maximum if default == minimum else minimum
+    raise AssertionError(values)
 
 
 @pytest.mark.parametrize("option", registered().values(), ids=lambda option: option.key)

@@ -14,7 +14,9 @@ from typing import Any, cast
 from ..model.amounts import NOTHING
 from ..model.errors import Conflict, InvalidInput, NotFound
 from ..model.events import (
+    ActivityReported,
     Event,
+    EvictionCancelled,
     NodeChanged,
     NodeJoined,
     NodeLeft,
@@ -231,6 +233,25 @@ def _evicted(state: State, event: PodEvicted) -> None:
         )
 
 
+def _eviction_cancelled(state: State, event: EvictionCancelled) -> None:
+    member = state.member(event.workload, event.pod)
+    if member.status != "releasing" or member.node is None:
+        raise Conflict(
+            f"pod {event.pod} of workload {event.workload} is {member.status}, not releasing",
+            field="pod",
+        )
+    node = member.node
+    state.put(member, "running", node, member.devices, member.need.charge(node.capacity))
+
+
+def _activity(state: State, event: ActivityReported) -> None:
+    work = _work(state, event.workload)
+    if event.activity != work.activity:
+        state.undo_log.assign(work, "activity", event.activity)
+        state.undo_log.push(_mark_dirty, state, work)
+        _mark_dirty(state, work)
+
+
 def _released(state: State, event: PodReleased) -> None:
     member = state.member(event.workload, event.pod)
     if (
@@ -345,6 +366,8 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], None]] = cast(
         WorkloadEnded: _ended,
         PodPlaced: _placed,
         PodEvicted: _evicted,
+        EvictionCancelled: _eviction_cancelled,
+        ActivityReported: _activity,
         PodReleased: _released,
         PodNominated: _nominated,
         PodEnded: _pod_ended,

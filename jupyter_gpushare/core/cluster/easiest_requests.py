@@ -125,7 +125,7 @@ class EasiestRequests:
         if not (work.is_fresh and is_comparable(work, members)):
             self._others.setdefault(eq_class.pools, {})[eq_class] = None
             return
-        rank = work.project, work.preemptible, eq_class.user
+        rank = work.project, work.preemptible, eq_class.user, work.waits_for_turn
         key = (*rank, len(members) == 1, constraints(members))
         self._keys[eq_class] = key
         groups = self._groups.setdefault(eq_class.pools, {})

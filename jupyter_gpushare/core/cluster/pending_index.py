@@ -12,10 +12,11 @@ from .easiest_requests import EasiestRequests
 from .nodes import NodeState
 from .people import PeopleLedger
 from .pools import PoolState
+from .time_sharing import TIME_SHARING
 from .topology import problem_of
 from .undo_log import UndoLog
 from .versions import VersionCounter
-from .work import EquivalenceClass, Work
+from .work import EquivalenceClass, Work, place_in_line
 
 __all__ = ["PendingIndex"]
 
@@ -57,6 +58,7 @@ class PendingIndex:
                 classification is None
                 or work.eq_class is None
                 or work.eq_class.classification != classification
+                or work.eq_class_entry != (place_in_line(work)[1], work.id)
             ):
                 self._remove(work)
                 if self.works.get(work.id) is work:
@@ -101,10 +103,11 @@ class PendingIndex:
         pools = self.pools_for(work)
         if not pools or work.project not in self.projects or problem_of(work.workload, self.policy):
             return None
+        work.takes_turns = any(TIME_SHARING.first(self.pools[name].config) for name in pools)
         if work.is_fresh and not work.nominated and not work.promoted:
-            who = self._person(work, pools)
+            who, waits = self._person(work, pools), work.waits_for_turn
             return (
-                (work.project, pools, work.priority, work.preemptible, who, work.shape),
+                (work.project, pools, work.priority, work.preemptible, waits, who, work.shape),
                 pools,
                 None,
             )

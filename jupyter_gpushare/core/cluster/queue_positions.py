@@ -27,7 +27,7 @@ class WaitingClass:
         leaf: QueueState,
         total: Amounts,
         ask: Amounts,
-        prefix: tuple[bool, int, int],
+        prefix: tuple[bool, int, int, int],
         members: tuple[tuple[int, str], ...],
         user: str = "",
     ) -> None:

@@ -41,6 +41,10 @@ class State(PendingIndex):
         """Running pods that this cycle planned on other devices, and their devices before."""
         self.nominees: dict[Member, None] = {}
         """Pending, and promised a node by the last cycle."""
+        self.next_turn: int | None = None
+        """When a protected turn ends for which a workload waits in this cycle."""
+        self.host_full: set[tuple[str, str]] = set()
+        """Pools and projects whose idle workloads stay because their memory cannot be saved."""
         self.install(policy)
 
     # -- policy and nodes

@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Literal
 
+from ..model.activity import UNREPORTED, Activity
 from ..model.amounts import NOTHING, Amounts
 from ..model.errors import InvalidInput
 from ..model.model import Pod, Spot, SubGroup, Workload
@@ -15,7 +16,16 @@ from .nodes import NodeState
 if TYPE_CHECKING:
     from .queue_positions import WaitingClass
 
-__all__ = ["ACTIVE", "EquivalenceClass", "Member", "PodSet", "Status", "Work"]
+__all__ = [
+    "ACTIVE",
+    "EquivalenceClass",
+    "Member",
+    "Place",
+    "PodSet",
+    "Status",
+    "Work",
+    "place_in_line",
+]
 
 Status = Literal["pending", "running", "bound", "pipelined", "releasing", "succeeded", "failed"]
 
@@ -24,6 +34,8 @@ ACTIVE: Final = frozenset({"running", "bound", "pipelined"})
 FAR_LAST: Final = 1 << 62
 NEXT: Final = -FAR_LAST
 """The priority of a workload that a manager has put first."""
+Place = tuple[int, int]
+"""The place of a pending workload among those of its queue and priority; the smallest is first."""
 
 
 class Member:
@@ -111,8 +123,10 @@ class Work:
     """A workload in the cluster. `started` and `stale_since` are ms; None: never, not stale."""
 
     __slots__ = (
+        "activity",
         "asks_for_memory",
         "eq_class",
+        "eq_class_entry",
         "created",
         "held",
         "id",
@@ -129,6 +143,7 @@ class Work:
         "started",
         "succeeded",
         "stale_since",
+        "takes_turns",
         "user",
         "workload",
     )
@@ -147,7 +162,12 @@ class Work:
         self.held = workload.held
         self.promoted = False
         """Whether it has the next turn in its project."""
+        self.activity: Activity = UNREPORTED
+        self.takes_turns = False
+        """Whether one of its node pools shares time; set when it is classified."""
         self.eq_class: EquivalenceClass | None = None
+        self.eq_class_entry: tuple[int, str] | None = None
+        """Its entry in `EquivalenceClass.members`."""
         self.listed: tuple[str, tuple[int, int, int, str]] | None = None
         """The pool and the key under which it is listed as a candidate for eviction."""
         self.podsets = _podsets(workload)
@@ -188,7 +208,7 @@ class Work:
         """Order inside a project: priority; below, at or above the minimum; age; id."""
         return -self.priority, self.elastic(), self.created, self.id
 
-    def pending_order_key(self) -> tuple[bool, int, int, int, str]:
+    def pending_order_key(self) -> tuple[bool, int, int, int, int, str]:
         """The same among pending workloads, after those that the last cycle promised a place and
         those that a manager has put first.
 
@@ -196,7 +216,12 @@ class Work:
         another queue would take the promised room, and the two would evict each other repeatedly.
         """
         priority = NEXT if self.promoted else -self.priority
-        return not self.nominated, priority, self.elastic(), self.created, self.id
+        return not self.nominated, priority, self.elastic(), *place_in_line(self), self.id
+
+    @property
+    def waits_for_turn(self) -> bool:
+        """Whether a cell of it waits at the gate where time is shared."""
+        return self.takes_turns and self.activity.waits_since is not None
 
     def elastic(self) -> int:
         """0: a group is below its minimum; 1: all are exactly at it; 2: one is above."""
@@ -255,6 +280,16 @@ class Work:
         return None
 
 
+def place_in_line(work: Work) -> Place:
+    """Where time is shared, workloads whose cell waits come first, in the order in which the cells
+    arrived: in the order of their own age, those that came first would have every turn. All others
+    are ordered by age.
+    """
+    if work.takes_turns and work.activity.waits_since is not None:
+        return 0, work.activity.waits_since
+    return 1, work.created
+
+
 class EquivalenceClass:
     """Pending workloads of one project that differ only in age: same pools, priority,
     preemptibility and shape, and same person where the project has rules between its members.
@@ -292,7 +327,7 @@ class EquivalenceClass:
         self.user = ""
         """The person, where the project has rules between its members."""
         self.members: list[tuple[int, str]] = []
-        """(created, id), oldest first."""
+        """(place in line, id), in order; those of one class have the same first part of a place."""
         self.ready = sample.is_ready
         self._asks: dict[int, Amounts] = {}
         self.wants: dict[str, Amounts] = {}
@@ -321,11 +356,13 @@ class EquivalenceClass:
         return known
 
     def join(self, work: Work) -> None:
-        insort(self.members, (work.created, work.id))
+        work.eq_class_entry = place_in_line(work)[1], work.id
+        insort(self.members, work.eq_class_entry)
         self.waiting_class = None
 
     def leave(self, work: Work) -> None:
-        del self.members[bisect_left(self.members, (work.created, work.id))]
+        assert work.eq_class_entry is not None
+        del self.members[bisect_left(self.members, work.eq_class_entry)]
         self.waiting_class = None
 
 

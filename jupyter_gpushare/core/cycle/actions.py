@@ -1,4 +1,4 @@
-"""The actions of a cycle: allocate, consolidation, reclaim, preempt, stale gang eviction.
+"""The actions of a cycle: allocate, rotate, consolidation, reclaim, preempt, stale gang eviction.
 
 Every action walks the queues in order, pool by pool. A workload that does not fit in its first pool
 is tried in its second within the same action; it never blocks the workloads after it. Results are
@@ -22,11 +22,13 @@ from ..allocation.gang import Allocation, stale_members
 from ..cluster.pools import PoolState
 from ..cluster.quota import refusal
 from ..cluster.state import State
+from ..cluster.time_sharing import TIME_SHARING
 from ..cluster.work import EquivalenceClass, Member
 from ..eviction.consolidation import ConsolidationStrategy, could_move, is_bound, may_consolidate
 from ..eviction.evicted_units import EvictedUnits
 from ..eviction.preempt import PreemptionStrategy
 from ..eviction.reclaim import ReclaimStrategy, is_entitled
+from ..eviction.rotation import Rotation
 from ..eviction.solver import Solver, Validator
 from ..eviction.victim_candidates import VictimCandidates
 from ..model.amounts import NOTHING, Amounts
@@ -111,6 +113,48 @@ def _restore_entry(table: dict[Any, Any], key: object, value: object) -> None:
         table.pop(key, None)
     else:
         table[key] = value
+
+
+def _rotate(state: State, now: int, notes: EvictionNotes) -> None:
+    """Idle workloads give their shares to those whose cell waits, where time is shared."""
+    if not any(eq_class.sample.waits_for_turn for eq_class in state.eq_classes.values()):
+        return
+    rotations = {
+        pool.name: Rotation(state, pool, rules, now)
+        for pool in state.pools.values()
+        if (rules := TIME_SHARING.first(pool.config)) is not None
+    }
+
+    def may_take(eq_class: EquivalenceClass, pool: PoolState) -> bool:
+        rotation = rotations.get(pool.name)
+        return rotation is not None and eq_class.sample.waits_for_turn
+
+    def take(pool: PoolState, turn: NextWorkload) -> bool:
+        rotation = rotations[pool.name]
+        for action, attempt in (("rotate", rotation.take), ("max_turn", rotation.interrupt)):
+            if taken := attempt(turn):
+                notes.update(dict.fromkeys(taken, (action, turn.work.id)))
+                return True
+        _note_obstacles(state, rotation, turn)
+        return False
+
+    def take_alone(pool: PoolState, turn: NextWorkload) -> bool:
+        rotation = rotations[pool.name]
+        if rotation.take(turn) or rotation.interrupt(turn):
+            return True
+        _note_obstacles(state, rotation, turn)
+        return False
+
+    walk(state, Attempts(may_take, take, take_alone, evicts=True))
+
+
+def _note_obstacles(state: State, rotation: Rotation, turn: NextWorkload) -> None:
+    """When to try again, and whether the host's memory is the obstacle."""
+    end = rotation.next_end(turn)
+    if end is not None:
+        state.next_turn = end if state.next_turn is None else min(end, state.next_turn)
+    elif rotation.is_host_full(turn):
+        state.host_full.add((rotation.pool.name, turn.work.project))
 
 
 def _solve(
@@ -274,6 +318,7 @@ def _evict_stale(state: State, now: int, notes: EvictionNotes) -> None:
 
 ACTIONS_BY_NAME: dict[str, Callable[[State, int, EvictionNotes], None]] = {
     "allocate": _allocate,
+    "rotate": _rotate,
     "consolidation": _evicting("consolidation", _consolidation_rules),
     "reclaim": _evicting("reclaim", _reclaim_rules),
     "preempt": _evicting("preempt", _preempt_rules),

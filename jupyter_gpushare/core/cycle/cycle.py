@@ -43,6 +43,8 @@ def _run(state: State, now: int, done: Callable[[str], None] = _ignore) -> Decis
     """The cycle on the inner state. The undo log keeps everything, so the caller may undo it."""
     state.replanned.clear()
     state.people.advance(now)
+    state.next_turn = None
+    state.host_full.clear()
     _settle(state)
     state.refresh()
     for pool in state.pools.values():
@@ -140,6 +142,7 @@ def _decisions(state: State, notes: EvictionNotes, before: dict[str, FreeCapacit
         explainer.count_positions,
         explainer.peek,
         tuple(_replans(state)),
+        state.next_turn,
     )
 
 

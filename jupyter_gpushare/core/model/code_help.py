@@ -181,6 +181,17 @@ REASONS: Final[Mapping[ReasonCode, CodeHelp]] = {
         "Submit it as preemptible work, which may use free GPUs beyond the quota; or release"
         " non-preemptible work of the project.",
     ),
+    ReasonCode.WAITING_FOR_TURN: CodeHelp(
+        "Its cell waits for a turn: every share of the project is in use, and the node pool shares"
+        " time.",
+        "Wait: the first notebook that is idle gives way. `%gpu unpin` in your other notebooks"
+        " lets them take turns too.",
+    ),
+    ReasonCode.HOST_MEMORY_FULL: CodeHelp(
+        "Idle notebooks keep their shares, because the host memory for saved GPU memory is full.",
+        "Free GPU memory in notebooks that you do not need (`%gpu release`, or shut them down). An"
+        " administrator may raise `--host-memory` of the agent.",
+    ),
     ReasonCode.WAITING_FOR_QUOTA: CodeHelp(
         "No GPU is free, and the project already holds its fair share, so it cannot reclaim.",
         "Wait for free GPUs, or release GPUs of the project. `jupyter gpushare queue` shows quota"

@@ -96,6 +96,8 @@ class Decisions:
     count_positions: Callable[[], Iterator[None]] = lambda: iter(())
     peek: Callable[[str], tuple[Reason | None, int | None]] = lambda _: (None, None)
     replans: tuple[Replan, ...] = ()
+    retry_at: int | None = None
+    """When (ms) a protected turn ends for which a workload waits; None: none does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .activity import Activity
 from .model import Node, PersonLimit, Policy, Spot, Workload
 
 __all__ = [
+    "ActivityReported",
     "Event",
+    "EvictionCancelled",
     "StaleSince",
     "NodeChanged",
     "NodeJoined",
@@ -124,6 +127,22 @@ class PodEvicted:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictionCancelled:
+    """A releasing pod keeps its place: it was to give way because it was idle, and is in use."""
+
+    workload: str
+    pod: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityReported:
+    """Its agent reported what the workload's kernel does."""
+
+    workload: str
+    activity: Activity
+
+
+@dataclass(frozen=True, slots=True)
 class PodReleased:
     """A releasing pod has released its place. It is pending again with its age, or ended if its
     workload ends when evicted.
@@ -222,6 +241,8 @@ Event = (
     | WorkloadEnded
     | PodPlaced
     | PodEvicted
+    | EvictionCancelled
+    | ActivityReported
     | PodReleased
     | PodEnded
     | PodNominated

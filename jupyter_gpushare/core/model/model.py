@@ -47,7 +47,14 @@ BUILT_IN_PRIORITY_CLASSES: Final[Mapping[str, int]] = {
 }
 NON_PREEMPTIBLE_FROM: Final = 100
 """Workloads of this priority or above are non-preemptible unless they state otherwise."""
-ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stale_gang_eviction")
+ACTIONS: Final = (
+    "allocate",
+    "rotate",
+    "consolidation",
+    "reclaim",
+    "preempt",
+    "stale_gang_eviction",
+)
 
 KERNELS_ONLY: Final = ("gpushare.jupyter.org/kernels-only", "true", "NoSchedule")
 """Taint of nodes on which kernels run in containers of their own, and commands cannot be started.

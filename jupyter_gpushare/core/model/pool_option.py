@@ -22,6 +22,7 @@ __all__ = [
     "Hook",
     "OptionValue",
     "PoolOption",
+    "Settings",
     "Switch",
     "WholeNumber",
     "chosen",
@@ -29,8 +30,11 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-OptionValue = str | int | bool | None
-"""Hashable; durations are ms."""
+ScalarValue = str | int | bool | None
+OptionValue = ScalarValue | tuple[tuple[str, ScalarValue], ...]
+"""Hashable; durations are ms. Several settings are pairs of key and value in the order of
+`Settings`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,21 @@ class WholeNumber:
     maximum: int
 
 
-Values = Choice | Duration | Switch | WholeNumber
+ScalarValues = Choice | Duration | Switch | WholeNumber
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A mapping of several settings, each with its values and default; None: the option is off."""
+
+    parts: tuple[tuple[str, ScalarValues, ScalarValue], ...]
+
+    def pairs(self, values: Mapping[str, ScalarValue]) -> tuple[tuple[str, ScalarValue], ...]:
+        """These values as an `OptionValue`; what is missing has its default."""
+        return tuple((key, values.get(key, default)) for key, _, default in self.parts)
+
+
+Values = ScalarValues | Settings
 
 
 class Hook(Generic[T]):

@@ -34,6 +34,8 @@ class ReasonCode(StrEnum):
     OVER_LIMIT = "OverLimit"
     OVER_PERSON_LIMIT = "OverPersonLimit"
     NON_PREEMPTIBLE_OVER_QUOTA = "NonPreemptibleOverQuota"
+    WAITING_FOR_TURN = "WaitingForTurn"
+    HOST_MEMORY_FULL = "HostMemoryFull"
     WAITING_FOR_QUOTA = "WaitingForQuota"
     WAITING_BEHIND = "WaitingBehind"
     WAITING_FOR_FREE_GPU = "WaitingForFreeGPU"

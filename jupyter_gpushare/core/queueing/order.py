@@ -18,7 +18,7 @@ from ..model.amounts import Amounts
 
 __all__ = ["NextWorkload", "QueueOrder", "total_request"]
 
-WorkloadKey = tuple[bool, int, int, int, int, str]
+WorkloadKey = tuple[bool, int, int, int, int, int, str]
 
 
 class NextWorkload:
@@ -50,8 +50,8 @@ def _key(work: Work, leaf: QueueState) -> WorkloadKey:
     """The order inside a project. Where it has fair members, people come before age."""
     people = leaf.people
     score = people.score(work.user) if people is not None and people.is_fair else 0
-    promised, priority, elastic, created, id_ = work.pending_order_key()
-    return promised, priority, elastic, score, created, id_
+    promised, priority, elastic, waits, place, id_ = work.pending_order_key()
+    return promised, priority, elastic, waits, score, place, id_
 
 
 class QueueOrder:

@@ -54,8 +54,9 @@ def _renewed(state: State, pool: PoolState, now: int) -> tuple[str, tuple[str, .
             return pool.reservation
     starving = []
     for eq_class in state.eq_classes.values():
-        oldest = eq_class.members[0]
-        has_waited = now - oldest[0] >= starvation_ms
+        first = state.works[eq_class.members[0][1]]
+        oldest = first.created, first.id
+        has_waited = now - first.created >= starvation_ms
         if eq_class.ready and pool.name in eq_class.pools and has_waited:
             starving.append((oldest, eq_class))
     for (_, id_), eq_class in sorted(starving, key=lambda entry: entry[0]):

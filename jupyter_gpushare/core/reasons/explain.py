@@ -15,11 +15,13 @@ from ..cluster.pools import PoolState
 from ..cluster.queue_positions import WaitingClass, positions_in
 from ..cluster.queues import QueueSnapshot, QueueState
 from ..cluster.state import State
+from ..cluster.time_sharing import TIME_SHARING
 from ..cluster.work import EquivalenceClass, Work
 from ..model.amounts import GPU, Amounts
 from ..model.decisions import Evict, QueueShare
-from ..model.reason import Reason
+from ..model.reason import Reason, ReasonCode
 from ..queueing.reservation import reserved_free_gpu
+from .messages import turn
 from .pending_view import FreeCapacity, PendingView, PoolView
 from .reason_rules import reason_of
 
@@ -27,6 +29,10 @@ __all__ = ["Explainer", "FreeCapacity", "free_in"]
 
 POSITIONS_PER_STEP: Final = 500
 """Positions computed between two yields: about two milliseconds."""
+
+
+def _host_full(state: State, pool: PoolState) -> frozenset[str]:
+    return frozenset(project for name, project in state.host_full if name == pool.name)
 
 
 def free_in(pool: PoolState) -> FreeCapacity:
@@ -46,7 +52,8 @@ class Explainer:
         self, state: State, before: dict[str, FreeCapacity], evictions: tuple[Evict, ...]
     ) -> None:
         self._snapshots = {
-            pool.name: _snapshot(pool, before[pool.name]) for pool in state.pools.values()
+            pool.name: _snapshot(pool, before[pool.name], _host_full(state, pool))
+            for pool in state.pools.values()
         }
         self._views: dict[str, PoolView] | None = None
         self.projects = dict(state.projects)
@@ -246,21 +253,23 @@ class _LazyTuple(Sequence[Any]):
 def _with_position(reason: Reason, position: int | None) -> Reason:
     if position is None:
         return reason
-    return Reason(
-        reason.code, reason.message, {**reason.numbers, "position": float(position)}, reason.helps
-    )
+    is_turn = reason.code == ReasonCode.WAITING_FOR_TURN
+    message = turn(position - 1) if is_turn else reason.message
+    numbers = {**reason.numbers, "position": float(position)}
+    return Reason(reason.code, message, numbers, reason.helps)
 
 
-def _snapshot(pool: PoolState, before: FreeCapacity) -> PoolSnapshot:
+def _snapshot(pool: PoolState, before: FreeCapacity, host_full: frozenset[str]) -> PoolSnapshot:
     """The last one while neither the pool, its fair shares nor its people have changed."""
     last, stamp, people = pool.snapshot, (pool.version, *pool.fair_stamp), _people(pool)
-    if isinstance(last, PoolSnapshot) and (stamp, before, people) == (
+    if isinstance(last, PoolSnapshot) and (stamp, before, people, host_full) == (
         last.stamp,
         last.before,
         last.people,
+        last.host_full,
     ):
         return last
-    pool.snapshot = made = PoolSnapshot(pool, before, people)
+    pool.snapshot = made = PoolSnapshot(pool, before, people, host_full)
     return made
 
 
@@ -270,6 +279,7 @@ class PoolSnapshot:
     __slots__ = (
         "before",
         "free",
+        "host_full",
         "reserved_free",
         "machines",
         "open_nodes",
@@ -283,10 +293,14 @@ class PoolSnapshot:
     )
 
     def __init__(
-        self, pool: PoolState, before: FreeCapacity, people: dict[str, PeopleSnapshot]
+        self,
+        pool: PoolState,
+        before: FreeCapacity,
+        people: dict[str, PeopleSnapshot],
+        host_full: frozenset[str],
     ) -> None:
         self.pool, self.before, self.free, self.people = pool, before, free_in(pool), people
-        self.stamp = (pool.version, *pool.fair_stamp)
+        self.stamp, self.host_full = (pool.version, *pool.fair_stamp), host_full
         for name, spec in pool.specs.items():
             if pool.name in spec.rules:
                 pool.queue(name)  # configured here, though not used yet
@@ -322,6 +336,8 @@ class PoolSnapshot:
             self.reserved_free,
             self.open_nodes,
             self.people,
+            TIME_SHARING.first(pool.config) is not None,
+            self.host_full,
         )
 
 
@@ -371,7 +387,7 @@ def _waiting_class(eq_class: EquivalenceClass, pool: PoolState) -> WaitingClass:
         pool.queue(eq_class.project),
         pool.total,
         eq_class.wants[pool.name],
-        eq_class.head_key[:3],
+        eq_class.head_key[:4],
         tuple(eq_class.members),
         eq_class.user,
     )

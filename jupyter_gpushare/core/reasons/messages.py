@@ -20,6 +20,7 @@ __all__ = [
     "domain_too_small",
     "eviction_message",
     "fair_share_used",
+    "host_memory_full",
     "nodes_not_ready",
     "not_enough_free",
     "over_limit",
@@ -31,6 +32,7 @@ __all__ = [
     "required_level",
     "reserved",
     "too_large_for_nodes",
+    "turn",
 ]
 
 MEMORY: Final = 2
@@ -44,6 +46,10 @@ def eviction_message(member: Member, action: str, by: Work | None) -> str:
     where = f" It continues on node {member.node.name}." if moves and member.node else ""
     if action == "reclaim":
         return f"{project[0].upper()}{project[1:]} is entitled to these GPUs.{where}"
+    if action == "rotate":
+        return f"Idle, and a cell of {project} waits for a GPU."
+    if action == "max_turn":
+        return f"Its turn is over, and a cell of {project} waits for a GPU."
     if action == "preempt":
         return f"A workload of higher priority in the same project needs these GPUs.{where}"
     if action == "consolidation":
@@ -82,6 +88,21 @@ def fair_share_used(share: QueueShare, ask: Amounts, view: PoolView) -> str:
         f'Project "{share.queue}" holds {_gpus(share.allocated.gpu)} of its fair share of {fair} '
         f"in {_pool(view)}. It cannot reclaim {counted(ask.gpu / GPU, 'GPU')} more "
         "and waits for free GPUs."
+    )
+
+
+def turn(ahead: int | None = None) -> str:
+    """All shares are in use and take turns; `ahead` None: the position is not known."""
+    if ahead is None:
+        return "Waiting for a turn."
+    return f"Waiting for a turn: {ahead or 'nobody'} ahead of you."
+
+
+def host_memory_full(view: PoolView) -> str:
+    """Idle notebooks keep their shares, because their memory cannot be saved."""
+    return (
+        "Waiting for a turn: idle notebooks keep their shares, because the host memory for saved"
+        f" GPU memory in {_pool(view)} is full."
     )
 
 

@@ -56,6 +56,9 @@ class PoolView:
     """Ready nodes with something free, by what is free on them."""
     people: Mapping[str, PeopleSnapshot] = field(default_factory=dict)
     """The waiting people, by project, where a project has rules between its members."""
+    shares_time: bool = False
+    host_full: frozenset[str] = frozenset()
+    """Projects whose idle workloads stay because their memory cannot be saved."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ def _in_pool(pending: PendingView, view: PoolView) -> Reason:
     for rule in (
         _never_fits,
         _over_person_limit,
+        _turn,
         _over_bound,
         _without_gpus,
         _partial_gang,
@@ -121,6 +122,20 @@ def _over_person_limit(pending: PendingView, view: PoolView, ask: Amounts) -> Re
             mine = {"limit": own.limit / GPU, "allocated": own.held / GPU}
             return replace(reason, numbers=reason.numbers | mine)
     return None
+
+
+def _turn(pending: PendingView, view: PoolView, ask: Amounts) -> Reason | None:
+    """Whether others of its project have the shares, which take turns."""
+    if not view.shares_time or not pending.work.waits_for_turn:
+        return None
+    project = pending.work.project
+    shared = view.queues[project].allocated.gpu - view.non_preemptible[project].gpu
+    if shared < ask.gpu:
+        return None
+    if project in view.host_full:
+        message = messages.host_memory_full(view)
+        return _explained(pending, ReasonCode.HOST_MEMORY_FULL, message, view)
+    return _explained(pending, ReasonCode.WAITING_FOR_TURN, messages.turn(), view)
 
 
 def _over_bound(pending: PendingView, view: PoolView, ask: Amounts) -> Reason | None:

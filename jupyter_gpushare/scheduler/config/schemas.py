@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+    model_validator,
+)
 
 from jupyter_gpushare.core.model.amounts import MILLI, UNLIMITED, Amounts
 from jupyter_gpushare.core.model.model import (
@@ -21,7 +29,14 @@ from jupyter_gpushare.core.model.model import (
     TimeBased,
     Topology,
 )
-from jupyter_gpushare.core.model.pool_option import Choice, PoolOption, Switch, WholeNumber
+from jupyter_gpushare.core.model.pool_option import (
+    Choice,
+    OptionValue,
+    PoolOption,
+    Settings,
+    Switch,
+    WholeNumber,
+)
 from jupyter_gpushare.core.model.pool_option import Duration as DurationValues
 from jupyter_gpushare.core.pool_options import chosen, registered
 
@@ -168,7 +183,27 @@ class _PoolKeysSchema(StrictSchema):
 
 
 def _option_type(option: PoolOption[Any]) -> Any:
-    match option.values:
+    if isinstance(option.values, Settings):
+        return _settings_type(option.key, option.values)
+    return _value_type(option.values)
+
+
+def _settings_type(key: str, settings: Settings) -> Any:
+    """A mapping with these keys, as the pairs that the option takes."""
+    fields: dict[str, Any] = {
+        name: (_value_type(kind), Field(default)) for name, kind, default in settings.parts
+    }
+    name = "".join(word.capitalize() for word in key.split("_")) + "Schema"
+    model = create_model(name, __base__=StrictSchema, **fields)
+
+    def pairs(value: BaseModel) -> OptionValue:
+        return settings.pairs(value.model_dump())
+
+    return Annotated[model, AfterValidator(pairs)] | None
+
+
+def _value_type(values: object) -> Any:
+    match values:
         case Choice(words):
             return Literal[words]
         case DurationValues():

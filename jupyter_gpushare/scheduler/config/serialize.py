@@ -11,7 +11,7 @@ from typing import Any
 
 from jupyter_gpushare.core.model.amounts import MILLI, is_unlimited
 from jupyter_gpushare.core.model.model import MembersPolicy, NodePool, Options, Quota, TimeBased
-from jupyter_gpushare.core.model.pool_option import Duration, PoolOption
+from jupyter_gpushare.core.model.pool_option import Duration, PoolOption, Settings
 from jupyter_gpushare.core.pool_options import registered
 
 __all__ = ["Body", "members_policy_body", "options_body", "pool_body", "quota_body", "seconds"]
@@ -51,7 +51,16 @@ def pool_body(pool: NodePool) -> Body:
 
 def _option(option: PoolOption[Any], pool: NodePool) -> object:
     value = option.of(pool)
-    if isinstance(option.values, Duration) and isinstance(value, int):
+    if isinstance(option.values, Settings):
+        if not isinstance(value, tuple):
+            return None
+        kinds = {key: kind for key, kind, _ in option.values.parts}
+        return {key: _written(kinds[key], part) for key, part in value}
+    return _written(option.values, value)
+
+
+def _written(kind: object, value: object) -> object:
+    if isinstance(kind, Duration) and isinstance(value, int):
         return seconds(value)
     return value
 

@@ -146,7 +146,10 @@ def default_demo_policy(gpus: int, user: str | None = None) -> str:
     return f"""\
 # The demo's policy. Change it while the demo runs: it is read again when the file changes.
 node_pools:
-  - {{name: default, workloads_per_gpu: 4, placement: {{gpu: binpack, cpu: binpack}}}}
+  - name: default
+    workloads_per_gpu: 4
+    placement: {{gpu: binpack, cpu: binpack}}
+    time_sharing: {{enabled: true, min_turn: 1s}}
 departments:
   - {{name: research, pools: {{default: {{gpu: {{quota: {gpus}}}}}}}}}
   - {{name: teaching, pools: {{default: {{gpu: {{quota: 0}}}}}}}}

@@ -194,8 +194,18 @@ class CycleRunner:
         self, write: StoreTransaction, record: WorkloadRecord, lease: m.LeaseBody, evict: Evict
     ) -> m.LeaseBody:
         unit_of_work = self._unit_of_work
+        if evict.action == "rotate":
+            wanted = replace(lease, wanted="yield", message=evict.message)
+            write.lease(wanted)
+            unit_of_work.turn_ended(record, evict)
+            self._waits.turns.promised(evict)
+            return wanted
         wanted = replace(
-            lease, wanted="evict", message=evict.message, notice_ms=unit_of_work.loaded.admin.notice
+            lease,
+            wanted="evict",
+            message=evict.message,
+            notice_ms=unit_of_work.loaded.admin.notice,
+            lossless=evict.action == "max_turn",
         )
         write.lease(wanted)
         unit_of_work.event(record, "evicted", f"Evicted: {clause(evict.message)}.")

@@ -81,6 +81,7 @@ class SchedulingLoop:
         self.tidy: Callable[[], object] = lambda: None
         """Called at the end of every tick."""
         self._woken = asyncio.Event()
+        self._retry: asyncio.TimerHandle | None = None
         self._tasks = BackgroundTasks(log, level=logging.CRITICAL)
         self._seen = self._stamp()
         self.extend: Callable[[LoadedPolicy], LoadedPolicy] = lambda loaded: loaded
@@ -96,6 +97,7 @@ class SchedulingLoop:
         self.wake()
 
     async def stop(self) -> None:
+        self._retry_at(None)
         await self._tasks.close()
 
     def wake(self) -> None:
@@ -158,10 +160,21 @@ class SchedulingLoop:
             watch = Stopwatch()
             decisions = self.service.run_cycle(watch.lap)
             watch.laps["all"] = time.perf_counter() - watch.begun
+            self._retry_at(decisions.retry_at)
             self.observe(decisions, watch.laps)
         if is_tick:
             self._delete_old()
             self.tidy()
+
+    def _retry_at(self, moment: int | None) -> None:
+        """Runs another cycle at this time (ms): a protected turn ends."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if moment is not None:
+            pause = max(0, moment - self.service.unit_of_work.clock()) / 1000
+            loop = asyncio.get_running_loop()
+            self._retry = loop.call_later(pause, self.service.unit_of_work.wake)
 
     def _delete_old(self) -> None:
         """Deletes a little at every tick, so that no deletion delays a decision for long."""

@@ -45,7 +45,7 @@ class PendingStatus:
         """Reason and queue position, as of the last cycle."""
         if record.is_held:
             return Reason(
-                ReasonCode.HELD, "The idle rule released the GPU; the next cell requests it again."
+                ReasonCode.HELD, "The GPU was released while idle; the next cell requests it again."
             ), None
         return self._unit_of_work.pending_reason(record)
 
@@ -82,6 +82,7 @@ class PendingStatus:
         if (
             published is not None
             and is_same
+            and (reason is None or reason.code != ReasonCode.WAITING_FOR_TURN)
             and self._unit_of_work.clock() < record.estimate_due
             and not is_newly_bound
         ):

@@ -9,9 +9,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.model.activity import UNREPORTED
 from jupyter_gpushare.core.model.decisions import Evict
 from jupyter_gpushare.core.model.errors import Conflict, InvalidInput
-from jupyter_gpushare.core.model.events import PodEvicted, PodReleased, WorkloadHeld
+from jupyter_gpushare.core.model.events import (
+    ActivityReported,
+    PodEvicted,
+    PodReleased,
+    WorkloadHeld,
+)
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 
 from ..state.nodes import Send
@@ -21,6 +27,7 @@ from ..state.workload_records import WorkloadRecord, spot_of
 from .batch import BatchCommands
 from .output_budget import OutputBudget
 from .time_limits import TimeLimits
+from .turn_reports import TurnReports
 
 __all__ = ["AgentReports"]
 
@@ -38,6 +45,7 @@ class AgentReports:
         self.unit_of_work = unit_of_work
         self.time_limits = TimeLimits(unit_of_work)
         self.commands = BatchCommands(unit_of_work, output_budget)
+        self.turns = TurnReports(unit_of_work)
         self.accounts = UsageAccounting(unit_of_work.store)
 
     def hello(self, hello: m.AgentHello, send: Send) -> str:
@@ -106,6 +114,10 @@ class AgentReports:
             case m.LogChunk(lease=lease):
                 if (record := self._holder(node, lease)) is not None:
                     self.commands.printed(node, record, record.lease(lease), message)
+            case m.LeaseKept(lease=lease):
+                self.turns.kept(node, lease)
+            case m.ActivityReport(rows=rows):
+                self.turns.reported(node, rows)
             case m.WorkloadRequeued(workload=workload):
                 self.time_limits.ask_again(node, workload)
             case m.UsageReport():
@@ -203,12 +215,14 @@ class AgentReports:
                 self.unit_of_work.cluster.apply(PodEvicted(record.id, body.pod))
             self.unit_of_work.cluster.apply(PodReleased(record.id, body.pod))
             write.lease_ended(body.id, self.unit_of_work.clock())
-            if message.held:
+            self.unit_of_work.cluster.apply(ActivityReported(record.id, UNREPORTED))
+            if message.held and body.wanted != "yield":
                 self.unit_of_work.evicted(
                     write,
                     record,
                     Evict(record.id, body.pod, spot_of(body), "idle", None, message.message),
                 )
+            if message.held:
                 self.unit_of_work.cluster.apply(WorkloadHeld(record.id, held=True))
         del record.leases[body.pod]
         record.started.pop(body.id, None)

@@ -67,6 +67,7 @@ class SchedulerService:
         self.cordons = Cordons(unit_of_work)
         self.platform = PlatformNodes(unit_of_work, self.reports)
         self.wait_estimates = WaitEstimates(unit_of_work)
+        self.reports.turns.on_idle = self.wait_estimates.turns.idle
         self.pending_status = PendingStatus(unit_of_work, self.wait_estimates)
         self.cycles = CycleRunner(unit_of_work, self.pending_status, self.wait_estimates)
         self.visibility = Authorization(lambda: unit_of_work.loaded)

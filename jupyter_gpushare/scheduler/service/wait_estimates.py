@@ -26,6 +26,7 @@ from ..state.admission import pools_tried
 from ..state.unit_of_work import UnitOfWork
 from ..state.workload_records import WorkloadRecord
 from ..store.past_waits import PastWait, past_waits
+from .turn_estimates import TurnEstimates
 from .wait_text import bounded, by_history, unknown
 
 __all__ = ["WaitEstimates"]
@@ -76,6 +77,7 @@ class WaitEstimates:
         self._latest: dict[str, int] = {}
         """By when (ms) pending workloads start at the latest, as far as there is a bound."""
         self._look_at = 0
+        self.turns = TurnEstimates(unit_of_work)
         self._leaving: dict[str, int] = {}
         """By pool: when (ms) all evicted workloads have left."""
 
@@ -94,6 +96,10 @@ class WaitEstimates:
                 )
             )
         self._going.pop(record.id, None)
+        if granted:
+            self.turns.granted(record, pool)
+        else:
+            self.turns.ended(record)
 
     def evicting(self, evict: Evict, notice: int) -> None:
         """A workload was evicted."""
@@ -116,6 +122,8 @@ class WaitEstimates:
         ):
             return None
         pool = self._pool(record.workload)
+        if reason.code == ReasonCode.WAITING_FOR_TURN:
+            return self.turns.expected(record, reason, pool)
         at_most = (
             None
             if (latest := self._latest.get(record.id)) is None or latest <= now

@@ -23,6 +23,7 @@ from jupyter_gpushare.core.model.reason import Reason
 
 from ..config.documents import FileError
 from .scenario_file import Scenario, ScenarioErrors
+from .session_report import run_session
 
 __all__ = ["amounts_body", "build", "reason_body", "run", "settle", "step"]
 
@@ -33,6 +34,9 @@ PRESENT = ("running", "bound", "releasing")
 def run(scenario: Scenario) -> dict[str, Any]:
     """The result of all cycles. Raises ScenarioErrors if the cluster cannot be built."""
     cluster = build(scenario)
+    if scenario.session is not None:
+        result = run_session(cluster, scenario.session)
+        return {"name": scenario.name, "cycles": [], "virtual_time": result}
     results = []
     for i in range(scenario.cycles):
         if i:

@@ -44,6 +44,7 @@ def scenario_problems(document: Document) -> Iterator[FileError]:
                 (*place, "priority"), unknown_name(priority, classes, "priority class")
             )
         yield from _problems_of_pods(document, place, entry, nodes)
+    yield from _problems_of_notebooks(document, pools)
     queues, usages = (
         {*names(document, "departments"), *names(document, "projects"), IMPLICIT_DEPARTMENT},
         entries(document, "usage"),
@@ -62,6 +63,31 @@ def scenario_problems(document: Document) -> Iterator[FileError]:
         if entry.get("pool") is not None and str(entry["pool"]) not in pools:
             said = unknown_name(entry["pool"], pools, "node pool")
             yield document.problem((*place, "pool"), said)
+
+
+def _problems_of_notebooks(document: Document, pools: set[str]) -> Iterator[FileError]:
+    """Unknown projects and pools of notebooks in virtual time, and names that are used twice."""
+    value = document.value if isinstance(document.value, dict) else {}
+    session = value.get("virtual_time")
+    listed = session.get("notebooks") if isinstance(session, dict) else None
+    if not isinstance(listed, list):
+        return
+    projects, seen = set(names(document, "projects")), set[str]()
+    for i, entry in enumerate(listed):
+        if not isinstance(entry, dict):
+            continue
+        place: Place = ("virtual_time", "notebooks", i)
+        if entry.get("project") is not None and str(entry["project"]) not in projects:
+            message = unknown_name(entry["project"], projects, "project")
+            yield document.problem((*place, "project"), message)
+        for j, pool in enumerate(entry.get("node_pools") or []):
+            if str(pool) not in pools:
+                message = unknown_name(pool, pools, "node pool")
+                yield document.problem((*place, "node_pools", j), message)
+        name = str(entry.get("name"))
+        if name in seen:
+            yield document.problem((*place, "name"), f"duplicate notebook {name!r}")
+        seen.add(name)
 
 
 def _problems_of_pods(

@@ -56,6 +56,7 @@ from .scenario_schemas import (
     SubGroupSchema,
     WorkloadSchema,
 )
+from .session_schemas import SessionSchema
 
 __all__ = ["Scenario", "ScenarioErrors", "parse_scenario", "read_scenario", "scenario_of"]
 
@@ -80,6 +81,8 @@ class Scenario:
     facts: tuple[Event, ...]
     cycles: int = 1
     interval: int = SECOND
+    session: SessionSchema | None = None
+    """Notebooks in virtual time, which run instead of the cycles."""
 
 
 def read_scenario(path: str | Path) -> Scenario:
@@ -112,7 +115,9 @@ def scenario_of(document: Document, name: str) -> Scenario:
     facts = tuple(_facts(shape, policy, placing))
     if placing.problems:
         raise ScenarioErrors(placing.problems)
-    return Scenario(shape.name or name, policy, facts, shape.cycles, shape.options.cycle)
+    return Scenario(
+        shape.name or name, policy, facts, shape.cycles, shape.options.cycle, shape.virtual_time
+    )
 
 
 def _policy(shape: ScenarioSchema) -> Policy:

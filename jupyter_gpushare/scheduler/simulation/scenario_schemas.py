@@ -38,6 +38,7 @@ from ..config.schemas import (
     StrictSchema,
     TopologySchema,
 )
+from .session_schemas import SessionSchema
 
 __all__ = [
     "AffinitySchema",
@@ -50,7 +51,7 @@ __all__ = [
     "WorkloadSchema",
 ]
 
-Action = Literal["allocate", "consolidation", "reclaim", "preempt", "stale_gang_eviction"]
+Action = Literal["allocate", "rotate", "consolidation", "reclaim", "preempt", "stale_gang_eviction"]
 Count = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
 
 
@@ -285,3 +286,4 @@ class ScenarioSchema(StrictSchema):
     priority_classes: dict[Name, Whole] = {}
     usage: list[UsageSchema] = []
     people: list[PersonSchema] = []
+    virtual_time: SessionSchema | None = None

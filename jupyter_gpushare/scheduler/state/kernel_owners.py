@@ -70,6 +70,10 @@ class KernelOwners:
                 if not owners:
                     del self._owners[kernel_id]
 
+    def is_on(self, kernel_id: str | None, node: str) -> bool:
+        """Whether the kernel is registered with the agent of this node."""
+        return kernel_id in self._by_node.get(node, {})
+
     def _foreign(self, kernel_id: str, node: str) -> list[str]:
         """Workloads that a report of this node refutes. A node that does not know the user ("")
         refutes none.

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cluster.time_sharing import TIME_SHARING
 from jupyter_gpushare.core.model.amounts import UNLIMITED
 from jupyter_gpushare.core.model.errors import NotFound
 from jupyter_gpushare.core.model.events import NodeJoined
@@ -258,6 +259,7 @@ class NodeRegistry:
             workloads_per_gpu=pool.workloads_per_gpu,
             notice_ms=self.loaded.admin.notice,
             pressure=pressure,
+            shares_time=TIME_SHARING.first(pool) is not None,
         )
 
     def uuid_of(self, node: str, device: int) -> str | None:

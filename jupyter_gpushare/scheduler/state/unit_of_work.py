@@ -89,6 +89,7 @@ class UnitOfWork:
         self._pods: Counter[str] = Counter()
         """Pods of current workloads by user."""
         self._pending_evictions: list[EvictionRecord] = []
+        self._turns: list[EvictionRecord] = []
 
     # -- committing --
 
@@ -111,6 +112,7 @@ class UnitOfWork:
             self.cluster.rollback(mark)
             self.pending_events.clear()
             self._pending_evictions.clear()
+            self._turns.clear()
             raise
         self.cluster.forget(mark)
         self.people.written(people)
@@ -124,8 +126,10 @@ class UnitOfWork:
         )
         for record, event in pending_events:
             self._publish_event(record, event)
+        turns, self._turns = self._turns, []
         for one in evictions:
             self.history.evicted(one)
+        for one in (*evictions, *turns):
             self.on_evicted(one)
 
     def event(self, record: WorkloadRecord, kind: m.EventKind, message: str) -> None:
@@ -142,6 +146,13 @@ class UnitOfWork:
         self.on_evicting(evict)
         self._pending_evictions.append(eviction(self.clock(), evict, record, by))
         self.history.note(write, self._pending_evictions[-1])
+
+    def turn_ended(self, record: WorkloadRecord, evict: Evict) -> None:
+        """Part of a transaction in which an idle workload gives way. Nothing is lost, and it
+        happens all the time: only metrics are notified.
+        """
+        by = self.records.get(evict.by or "")
+        self._turns.append(eviction(self.clock(), evict, record, by))
 
     def finish(
         self,

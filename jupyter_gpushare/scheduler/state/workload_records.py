@@ -60,7 +60,7 @@ class WorkloadRecord:
     pending_since: int | None = None
     """Since when it has been waiting for a GPU (ms); None: it has one, or does not ask for one."""
     is_held: bool = False
-    """The idle rule released its GPU: it is held until its owner works again."""
+    """Its GPU was released while it was idle: it is held until its owner works again."""
     exits: dict[str, int] = field(default_factory=dict)
     """Exit codes of its commands that have ended, by pod."""
     next_time_check: int = 0
