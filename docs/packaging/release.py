@@ -26,6 +26,8 @@ PLACES = {
     "jupyter_gpushare/kube/chart/Chart.yaml": r"(?m)^((?:app)?[vV]ersion: )\S+()$",
     "docs/packaging/recipe/recipe.yaml": r'(?m)^(  version: ")[^"]+()',
     ".github/CITATION.cff": r"(?m)^(version: )\S+()$",
+    "docs/how-to/kubernetes.md": r"(/jupyter-gpushare:)\d+\.\d+\.\d+()",
+    "jupyter_gpushare/kube/Dockerfile": r"(-t jupyter-gpushare:)\d+\.\d+\.\d+()",
 }
 """File -> pattern of every place with the version. The first one decides; a test compares them."""
 CHANGELOG = "CHANGELOG.md"

@@ -19,8 +19,11 @@ PLACES = {
     "jupyter_gpushare/kube/chart/Chart.yaml": 2,
     "docs/packaging/recipe/recipe.yaml": 1,
     ".github/CITATION.cff": 1,
+    "docs/how-to/kubernetes.md": 2,
+    "jupyter_gpushare/kube/Dockerfile": 1,
 }
 """File -> how often it names the version."""
+VERSION = r"(?im)(?:^\W*(?:app)?version\"?: \"?|jupyter-gpushare:)(\d+\.\d+\.\d+)"
 KINDS = ("added", "changed", "fixed")
 
 
@@ -58,7 +61,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 def test_all_files_carry_the_version_of_the_package():
     for name, count in PLACES.items():
-        found = re.findall(r"(?im)^\W*(?:app)?version\"?: \"?(\d[\w.]*)", (ROOT / name).read_text())
+        found = re.findall(VERSION, (ROOT / name).read_text())
         assert found == [current()] * count, name
 
 
@@ -114,3 +117,14 @@ def test_every_fragment_says_what_kind_of_change_it_is():
     assert [
         name for name in names if name.split(".")[1:] not in [[kind, "md"] for kind in KINDS]
     ] == []
+
+
+def test_make_release_writes_nothing_with_dry_run():
+    """What `make` would run."""
+    planned = {
+        flag: run("make", "-n", "release", "VERSION=99.0.0", flag, cwd=ROOT)
+        for flag in ("DRY_RUN=1", "DRY_RUN=")
+    }
+    assert "release.py 99.0.0 --dry-run" in planned["DRY_RUN=1"]
+    assert "git tag" not in planned["DRY_RUN=1"]
+    assert "git tag --annotate v99.0.0" in planned["DRY_RUN="]
