@@ -176,3 +176,8 @@ def test_requests_of_the_first_version_are_still_understood():
         .gpu
         == 0.5
     )
+
+
+def test_no_two_steps_have_the_same_number():
+    """Two branches may add a step at the same time."""
+    assert len(set(steps())) == len(steps())
