@@ -3,9 +3,10 @@ many requests it makes, and how much memory the engine takes.
 `python -m tests.benchmarks.bench_kubernetes [--nodes N] [--kernels N]`.
 
 Nodes have no kubelet; their pods are bound by kube-scheduler and set to running by this program.
-Scheduler, engine and all agents share this process, so times include the agents' work. Targets:
-the right state 10 s after the start and 3 s after an expired version, a cordon after 2 s, at most
-four watches, at most two requests a minute, none per kernel, and 120 MiB.
+Scheduler, engine and all agents share this process, so times include the agents' work; grants are
+also measured without Kubernetes, with the same agents. Targets: the right state 10 s after the
+start and 3 s after an expired version; a cordon, a node that is not ready and a lost slot after
+2 s; at most four watches, at most two requests a minute, none per kernel, and 120 MiB.
 """
 
 from __future__ import annotations
@@ -162,7 +163,9 @@ async def measure(cluster: ControlPlane, folder: Path, nodes: int, kernels: int)
         say(f"right state after the start        {time.perf_counter() - begun:8.2f} s")
         say(f"memory of client and engine        {mib() - before:8.0f} MiB")
         await connect(stack, running, given)
-        await grants(running, api, given, kernels)
+        requests = api.requests
+        await grants(running, given, kernels)
+        say(f"requests to Kubernetes meanwhile   {api.requests - requests:8}")
         await changes(running, cluster, api, engine)
         requests = api.requests
         say(f"(waiting {STEADY_S:.0f} s)")
@@ -182,10 +185,18 @@ async def connect(stack: AsyncExitStack, running: RunningServer, given: dict[str
     say(f"{len(given)} agents connected and ready     {time.perf_counter() - begun:8.2f} s")
 
 
-async def grants(
-    running: RunningServer, api: CountingApi, given: dict[str, str], kernels: int
-) -> None:
-    client, took, requests = running.of("alice"), [], api.requests
+async def without_kubernetes(folder: Path, nodes: int, kernels: int) -> None:
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(open_server(folder, policy=POLICY))
+        every = [f"n{i:03}" for i in range(nodes)]
+        given = {name: running.token(name, "agent") for name in every}
+        say("without Kubernetes:")
+        await connect(stack, running, given)
+        await grants(running, given, kernels)
+
+
+async def grants(running: RunningServer, given: dict[str, str], kernels: int) -> None:
+    client, took = running.of("alice"), []
     records = running.server.service.unit_of_work.records
     for i in range(kernels):
         name = sorted(given)[i % len(given)]
@@ -199,7 +210,6 @@ async def grants(
     took.sort()
     p99 = took[len(took) * 99 // 100]
     say(f"grant of {kernels} kernels: median {statistics.median(took):.1f} ms, p99 {p99:.1f} ms")
-    say(f"requests to Kubernetes meanwhile   {api.requests - requests:8}")
 
 
 async def changes(
@@ -214,6 +224,8 @@ async def changes(
 
     shown = [await cordon("n000", value) for value in (True, None) * 5]
     say(f"cordon is seen (the longest of 10) {max(shown):8.2f} s")
+    say(f"a node that is not ready           {await not_ready(running, cluster):8.2f} s")
+    say(f"a lost slot                        {await lost_slot(running, cluster):8.2f} s")
     lists = engine.nodes.lists, engine.pods.lists
     api.expire.set()
     begun = time.perf_counter()
@@ -221,6 +233,25 @@ async def changes(
     await seconds_until(lambda: engine.nodes.lists > lists[0] and engine.pods.lists > lists[1])
     api.expire.clear()
     say(f"right state after a 410            {time.perf_counter() - begun:8.2f} s")
+
+
+async def not_ready(running: RunningServer, cluster: ControlPlane) -> float:
+    """The longest of both directions."""
+    nodes, took = running.server.service.unit_of_work.cluster.nodes, []
+    for value in (False, True):
+        await asyncio.to_thread(cluster.set_node_status, "n001", ready=value)
+        took.append(await seconds_until(lambda: nodes["n001"].node.ready == value))  # noqa: B023
+    return max(took)
+
+
+async def lost_slot(running: RunningServer, cluster: ControlPlane) -> float:
+    nodes = running.server.service.unit_of_work.cluster.nodes
+    selector = f"{names.COMPONENT_LABEL}={names.COMPONENT_SLOT}"
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    pods = await asyncio.to_thread(cluster.api.items, path, labelSelector=selector)
+    slot = next(pod for pod in pods if pod["spec"]["nodeName"] == "n002")
+    await asyncio.to_thread(cluster.api.delete, cluster.api.path(slot), gracePeriodSeconds=0)
+    return await seconds_until(lambda: not nodes["n002"].node.ready)
 
 
 def main() -> None:
@@ -236,8 +267,11 @@ def main() -> None:
             helm = Path(folder) / "helm"
             helm.mkdir()
             build(cluster, helm, options.nodes)
-            place = Path(folder) / "scheduler"
+            plain, place = Path(folder) / "plain", Path(folder) / "scheduler"
+            plain.mkdir()
             place.mkdir()
+            asyncio.run(without_kubernetes(plain, options.nodes, options.kernels))
+            say("with Kubernetes:")
             asyncio.run(measure(cluster, place, options.nodes, options.kernels))
         finally:
             cluster.stop()
