@@ -249,6 +249,10 @@ class Solver:
             self.rescheduler.evict(unit)
         if self._place_in_order(member, units):
             moved = self._reschedule(moved)
+            # a victim that keeps its node was not moved, and does not make way again
+            placed = [m for m in self.members_to_place if m.status == "pipelined"]
+            staying = [unit for unit in (*moved, *units) if _keeps_nodes(unit)]
+            self.rescheduler.keep_in_place(staying, placed)
             lone = self.rescheduler.evict_extras(units)
             affected = list(dict.fromkeys([*moved, *filter(is_affected, units), *lone]))
             if self._accept(affected):
@@ -292,6 +296,11 @@ class Solver:
         if is_placed and self._accept(self._reschedule(moved)):
             return
         tentative.undo()
+
+
+def _keeps_nodes(unit: EvictionUnit) -> bool:
+    """Whether each of its moved pods was promised other GPUs of its own node."""
+    return all(m.node is m.old for m in unit.members if m.status == "pipelined")
 
 
 def _evicted_first(units: list[EvictionUnit]) -> list[EvictionUnit]:

@@ -56,9 +56,13 @@ class VictimCandidates:
         pool: PoolState,
         leaves: Iterable[QueueState],
         eligibility: Callable[[Work], int],
-        has_any: bool | None = None,
+        has_any: bool = False,
     ) -> None:
         self.pool, self.eligibility = pool, eligibility
+        self.has_any = has_any
+        """Whether there are candidates at all, including queues left out because they hold no more
+        than their share, and gangs of which a pod was moved in this cycle.
+        """
         self.count = 0
         self.stacks: dict[QueueState, list[tuple[JobKey, Work]]] = {}
         self.selected: dict[Work, set[Member]] = {}
@@ -73,10 +77,6 @@ class VictimCandidates:
         queues = {queue for leaf in self.top for queue in leaf.path}
         for queue in sorted(queues, key=lambda q: (-len(q.path), q.name)):
             insort(self.levels.setdefault(queue.parent, []), (self._key(queue), queue))
-        self.has_any = bool(self.top) if has_any is None else has_any
-        """Whether there are candidates at all, including queues left out because they hold no more
-        than their share.
-        """
 
     def next(self) -> EvictionUnit | None:
         """The next unit in order; None when none is left."""
@@ -117,6 +117,7 @@ class VictimCandidates:
         while stack:
             _, work = stack.pop()
             allowed = self.eligibility(work)
+            self.has_any = self.has_any or bool(allowed)
             unit = self._unit(work, allowed) if allowed else None
             if unit is not None:
                 selected = self.selected.setdefault(work, set())
