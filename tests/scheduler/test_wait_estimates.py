@@ -14,6 +14,7 @@ from jupyter_gpushare.core.estimates.wait_history import SimilarRequests, WaitEs
 from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, NotFound
 from jupyter_gpushare.scheduler.auth.identity import Identity
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.service import wait_estimates
 from jupyter_gpushare.scheduler.service.wait_text import about, by_history
 from jupyter_gpushare.scheduler.store.past_waits import past_waits
 from tests.scheduler.databases import Database, check_invariants
@@ -37,6 +38,12 @@ RULES = POLICY.replace(
 )
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
 CAROL = Identity("carol", (), "person")
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A projection ends when it is complete, however slow the machine is."""
+    monkeypatch.setattr(wait_estimates, "BUDGET", float("inf"))
 
 
 class Queue(SchedulerHarness):
