@@ -19,7 +19,15 @@ from render_settings import metrics, settings
 from jupyter_gpushare.cli import COMMANDS, gpushare
 from jupyter_gpushare.core.model.pool_option import Choice, Duration, Settings, WholeNumber
 from jupyter_gpushare.core.pool_options import registered
-from jupyter_gpushare.messages import NodeRow, PoolRow, ProjectRow, QueueRow, WaitingRow, columns_of
+from jupyter_gpushare.messages import (
+    NodeRow,
+    PersonRow,
+    PoolRow,
+    ProjectRow,
+    QueueRow,
+    WaitingRow,
+    columns_of,
+)
 from jupyter_gpushare.routes import JUPYTER_ROUTES, ROUTES, Route
 from jupyter_gpushare.scheduler.auth.permissions import CALLERS, REACH, WORDS, Caller, opens, reach
 from jupyter_gpushare.scheduler.policy.policy_file import policy_schema
@@ -100,7 +108,8 @@ def access() -> str:
     """The page of permissions: the tables of `scheduler/auth/permissions.py`."""
     head = (
         "Which callers may use a route of the scheduler, and which workloads they reach through"
-        " it. `own`: the caller's own workloads; for a server, those of the users on whose behalf"
+        " it. Managers of a project are listed in the policy (`managers`). `own`: the caller's own"
+        " workloads; for a server, those of the users on whose behalf"
         " it may make requests (of every user, for a token without users); for an agent, its node."
         " `yes`: the route shows or changes no user's workloads, or is the same for all callers. A"
         " person listed under `admins` in the policy is an admin. `waiting` and `nodes` count all"
@@ -189,6 +198,7 @@ TABLES = {
     "Nodes": NodeRow,
     "Node pools": PoolRow,
     "Projects": ProjectRow,
+    "People": PersonRow,
     "Pending workloads": WaitingRow,
 }
 PAGES = {

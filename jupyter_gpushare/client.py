@@ -164,6 +164,18 @@ class SchedulerClient:
         """What agents measured in the last hour; `query`: minutes, since, node."""
         return await self._call("node_history", m.NodeHistory, query=query)
 
+    async def people(self) -> m.People:
+        """The caller, and the people of projects that the caller manages."""
+        return await self._call("people", m.People)
+
+    async def limit_person(self, limit: m.MemberLimit) -> m.People:
+        """Limits one person in a project; its managers only."""
+        return await self._call("limit_person", m.People, body=limit)
+
+    async def next_turn(self, workload: str) -> m.WorkloadView:
+        """Puts a pending workload first in its project, once; its managers only."""
+        return await self._call("next_turn", m.WorkloadView, id=workload)
+
     async def usage(
         self, *, by: str = "project", since: str | None = None, until: str | None = None
     ) -> m.Usage:

@@ -73,6 +73,16 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "waiting": ("jupyter_gpushare.cli.query:waiting", "Show the queue of pending workloads."),
     "whoami": ("jupyter_gpushare.cli.query:whoami", "Show your identity and permissions."),
     "projects": ("jupyter_gpushare.cli.query:projects", "Show the projects."),
+    "people": (
+        "jupyter_gpushare.cli.people:people",
+        "Show the people of projects that you manage.",
+    ),
+    "limit": ("jupyter_gpushare.cli.people:limit", "Limit one person in a project."),
+    "next-turn": (
+        "jupyter_gpushare.cli.people:next_turn",
+        "Put a pending workload first in its project.",
+    ),
+    "release": ("jupyter_gpushare.cli.people:release", "Release the GPU of a workload."),
     "cordon": ("jupyter_gpushare.cli.cordon:cordon", "Place no new workloads on a node."),
     "uncordon": ("jupyter_gpushare.cli.cordon:uncordon", "Accept new workloads on a node again."),
     "drain": ("jupyter_gpushare.cli.cordon:drain", "Cordon a node and evict its workloads."),

@@ -24,6 +24,7 @@ from .csv_format import *  # noqa: F403 - each module lists its public names in 
 from .history import *  # noqa: F403 - each module lists its public names in __all__
 from .jupyter import *  # noqa: F403 - each module lists its public names in __all__
 from .kernel_state import *  # noqa: F403 - each module lists its public names in __all__
+from .people import *  # noqa: F403 - each module lists its public names in __all__
 from .scheduler import *  # noqa: F403 - each module lists its public names in __all__
 from .server_socket import *  # noqa: F403 - each module lists its public names in __all__
 from .start_preview import *  # noqa: F403 - each module lists its public names in __all__

@@ -20,6 +20,7 @@ from .common import (
     Tagged,
 )
 from .history import Evictions, KernelHistory, QueueHistory
+from .people import People
 from .scheduler import Workloads
 from .tables import Nodes, Pools, Projects, Queues
 
@@ -146,7 +147,17 @@ class Status(Body, frozen=True, kw_only=True):
     kernels: list[Kernel] = field(default_factory=list)
 
 
-Table = Queues | Nodes | Pools | Projects | Workloads | Evictions | QueueHistory | KernelHistory
+Table = (
+    Queues
+    | Nodes
+    | Pools
+    | Projects
+    | Workloads
+    | Evictions
+    | People
+    | QueueHistory
+    | KernelHistory
+)
 """Answers whose first field lists the rows of a table."""
 
 

@@ -312,6 +312,8 @@ class ServiceStatus(Body, frozen=True, kw_only=True):
     """The changes and the affected workloads, one sentence each; for admins."""
     kubernetes: KubernetesStatus | None = None
     """null: this scheduler does not read Kubernetes."""
+    manages: list[str] = field(default_factory=list)
+    """Projects whose people the caller manages."""
 
 
 class WhoAmI(Body, frozen=True, kw_only=True):

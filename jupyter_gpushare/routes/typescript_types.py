@@ -22,6 +22,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "nodeTable": m.NodeRow,
     "poolTable": m.PoolRow,
     "projectTable": m.ProjectRow,
+    "personTable": m.PersonRow,
     "queueTable": m.QueueRow,
 }
 _TABLE_COLUMN = [

@@ -309,6 +309,18 @@ export interface MeasuredSeries {
 }
 
 /**
+ * `POST people/limit`: limits of one person, within those of the policy. Null: only the policy's;
+ * absent: unchanged.
+ */
+export interface MemberLimit {
+  project: string;
+  user: string;
+  gpu?: number | null;
+  notebooks?: number | null;
+  pending?: number | null;
+}
+
+/**
  * GPU memory of one kernel: the guarantee of its share, the memory in use, and the part of it above
  * the guarantee.
  */
@@ -366,6 +378,38 @@ export interface PendingChange {
   reason: ReasonBody | null;
   queue_position: number | null;
   expected_wait: ExpectedWait | null;
+}
+
+/** Answer of `GET people`: the caller, and everybody in projects that the caller manages. */
+export interface People {
+  people: PersonRow[];
+}
+
+/** A workload of a person. `since`: since when it is in this state; null: not known. */
+export interface PersonNotebook {
+  id: string;
+  name: string;
+  state: 'ended' | 'giving back' | 'idle' | 'no GPU' | 'partly running' | 'running' | 'starting' | 'suspended' | 'unknown' | 'waiting';
+  gpu: number;
+  since: string | null;
+  position: number | null;
+  next_turn: boolean;
+}
+
+/** A person in a project with rules between its members or managers. */
+export interface PersonRow {
+  project: string;
+  user: string;
+  state: 'ended' | 'giving back' | 'idle' | 'no GPU' | 'partly running' | 'running' | 'starting' | 'suspended' | 'unknown' | 'waiting';
+  since: string | null;
+  gpu: number;
+  gpu_limit: number | null;
+  turns_today: number;
+  gpu_minutes_today: number;
+  notebook_limit: number | null;
+  pending_limit: number | null;
+  managed: boolean;
+  notebooks: PersonNotebook[];
 }
 
 /** One pod of a workload. */
@@ -855,6 +899,87 @@ export const projectTable = (trans: TranslationBundle): readonly TableColumn[] =
   }
 ];
 
+/** Columns of the table of `PersonRow`. */
+export const personTable = (trans: TranslationBundle): readonly TableColumn[] => [
+  {
+    id: 'project',
+    label: trans.__('Project'),
+    kind: 'text',
+    none: '',
+    hidden: false
+  },
+  {
+    id: 'user',
+    label: trans.__('User'),
+    kind: 'text',
+    none: '',
+    hidden: false
+  },
+  {
+    id: 'state',
+    label: trans.__('State'),
+    kind: 'text',
+    none: '',
+    hidden: false
+  },
+  {
+    id: 'since',
+    label: trans.__('Since'),
+    kind: 'text',
+    none: '',
+    hidden: false
+  },
+  {
+    id: 'gpu',
+    label: trans.__('GPUs'),
+    kind: 'number',
+    none: '',
+    hidden: false
+  },
+  {
+    id: 'gpu_limit',
+    label: trans.__('GPU limit'),
+    kind: 'number',
+    none: trans.__('unlimited'),
+    hidden: false
+  },
+  {
+    id: 'turns_today',
+    label: trans.__('Turns today'),
+    kind: 'number',
+    none: '',
+    hidden: false
+  },
+  {
+    id: 'gpu_minutes_today',
+    label: trans.__('GPU minutes today'),
+    kind: 'number',
+    none: '',
+    hidden: false
+  },
+  {
+    id: 'notebook_limit',
+    label: trans.__('Notebook limit'),
+    kind: 'number',
+    none: trans.__('unlimited'),
+    hidden: true
+  },
+  {
+    id: 'pending_limit',
+    label: trans.__('Waiting limit'),
+    kind: 'number',
+    none: trans.__('unlimited'),
+    hidden: true
+  },
+  {
+    id: 'managed',
+    label: trans.__('Managed'),
+    kind: 'text',
+    none: '',
+    hidden: true
+  }
+];
+
 /** Columns of the table of `QueueRow`. */
 export const queueTable = (trans: TranslationBundle): readonly TableColumn[] => [
   {
@@ -938,6 +1063,9 @@ export const ROUTES = {
   endWorkload: { verb: 'DELETE', path: 'gpushare/api/workloads/{id}' },
   nodeAction: { verb: 'POST', path: 'gpushare/api/nodes/{name}/{action}' },
   evictions: { verb: 'GET', path: 'gpushare/api/evictions' },
+  people: { verb: 'GET', path: 'gpushare/api/people' },
+  limitPerson: { verb: 'POST', path: 'gpushare/api/people/limit' },
+  manage: { verb: 'POST', path: 'gpushare/api/workloads/{id}/actions/{action}' },
   queueHistory: { verb: 'GET', path: 'gpushare/api/history/queues' },
   nodeHistory: { verb: 'GET', path: 'gpushare/api/history/nodes' },
   kernelHistory: { verb: 'GET', path: 'gpushare/api/kernels/{kernel_id}/history' },

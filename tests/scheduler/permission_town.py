@@ -28,6 +28,8 @@ WITHIN = {
     "nothing": (),
     "own": ("own",),
     "projects": ("own", "colleague"),
+    "managed": ("own",),
+    "manages": (),
     "everything": tuple(OWNERS),
 }
 """Reach -> whose workloads are within it, for alice and for what acts for her."""
@@ -96,7 +98,8 @@ PEOPLE = ("person", "server", "admin", "listed admin", "everybody's server")
 
 def within(thing: str, caller: str) -> tuple[str, ...]:
     """Whose workloads this caller reaches."""
-    return tuple(OWNERS) if caller == "everybody's server" else WITHIN[reach(thing, COLUMN[caller])]
+    far = reach(thing, COLUMN[caller])
+    return tuple(OWNERS) if caller == "everybody's server" and far != "manages" else WITHIN[far]
 
 
 @asynccontextmanager

@@ -58,6 +58,7 @@ def test_the_table_knows_every_route_and_nothing_else():
         m.WhatIfAnswer,
         m.Ended,
         m.Nodes,
+        m.People,
         m.SchedulerFrame,
     }
     names = {route.name for route in ROUTES}
@@ -81,11 +82,13 @@ def test_nobody_reaches_more_than_the_next():
     assert {name for name, row in REACH.items() if "agent" in row} == {"agent"}
     assert not any("nobody" in row for row in REACH.values())
     changing = {
-        name: row
-        for name, row in REACH.items()
-        if name in ("submit", "what_if", "end", "rename", "notebook names")
+        name: row for name, row in REACH.items() if name in ("submit", "what_if", "rename", "logs")
     }
     assert all(row["person"] == row["server"] == "own" for row in changing.values())
+    managed = {name for name, row in REACH.items() if "managed" in row.values()}
+    assert managed == {"end", "people", "notebook names"}
+    managers = {name for name, row in REACH.items() if "manages" in row.values()}
+    assert managers == {"limit_person", "next_turn"}
     admins = {route.name for route in ROUTES if route.scope == "admin"}
     assert {"snapshot", "tokens", "create_token", "revoke_token"} <= admins
 

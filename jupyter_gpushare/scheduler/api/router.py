@@ -53,6 +53,7 @@ _TABLES: Final[dict[str, type[Struct]]] = {
     "pools": m.PoolRow,
     "projects": m.ProjectRow,
     "evictions": m.EvictionRow,
+    "people": m.PersonRow,
     "queue_history": m.QueueSample,
     "waiting": m.WaitingRow,
     "usage": m.UsageRow,
@@ -233,6 +234,12 @@ class Router:
                     call.query.get("kernel_id"),
                     call.query.get("ended") == "true",
                 )
+            case "people":
+                return service.people.people(who)
+            case "limit_person":
+                return service.people.limit_person(who, call.body)
+            case "next_turn":
+                return service.people.next_turn(who, call.path["id"])
             case "usage":
                 return queries.usage(
                     who, call.query.get("by"), call.query.get("since"), call.query.get("until")

@@ -13,7 +13,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import NotAllowed
 
 from ..policy.policy_file import LoadedPolicy
-from ..state.admission import projects_of
+from ..state.admission import is_manager, projects_of
 from .identity import Identity
 from .permissions import Caller, reach
 
@@ -72,6 +72,19 @@ class Authorization:
             *(self._projects_of(user, groups) for user, groups in identity.people())
         )
 
+    def manages(self, identity: Identity, project: str) -> bool:
+        """Whether the caller (or a user of the server) is a manager of the project."""
+        known = self._loaded().policy.by_name.get(project)
+        return known is not None and any(
+            is_manager(known, user, groups) for user, groups in identity.people()
+        )
+
+    def managed(self, identity: Identity) -> list[str]:
+        """The projects that the caller manages, in the order of the policy; an admin's are all."""
+        names = [project.name for project in self._loaded().policy.projects]
+        is_admin = self.is_admin(identity)
+        return [name for name in names if is_admin or self.manages(identity, name)]
+
     def _projects_of(self, user: str, groups: tuple[str, ...]) -> frozenset[str]:
         loaded = self._loaded()
         if loaded is not self._of or len(self._known) > 10_000:
@@ -90,17 +103,27 @@ class Authorization:
             return True
         if far == "nothing":
             return False
+        if far != "own" and self.manages(identity, project):
+            return True
+        if far == "manages":
+            return False
         if identity.serves_all_users or any(user == own for own, _ in identity.people()):
             return True
         return far == "projects" and project in self.projects(identity)
 
-    def sees_names(self, identity: Identity, user: str) -> bool:
-        """Whether the names of this user's notebooks are shown."""
-        return self.reaches(identity, "notebook names", "", user)
+    def sees_names(self, identity: Identity, user: str, project: str) -> bool:
+        """Whether the names of this user's notebooks in this project are shown."""
+        return self.reaches(identity, "notebook names", project, user)
 
     def shown(self, identity: Identity, view: m.WorkloadView) -> m.WorkloadView:
-        """The workload as this caller may see it."""
-        return view if self.sees_names(identity, view.user) else without_names(view)
+        """The workload as this caller may see it. Managers see its name, but not its command."""
+        if not self.sees_names(identity, view.user, view.project):
+            return without_names(view)
+        return view if self.sees_contents(identity, view.user) else replace(view, command=None)
+
+    def sees_contents(self, identity: Identity, user: str) -> bool:
+        """Whether commands, output and events of this user's workloads are shown."""
+        return self.reaches(identity, "logs", "", user)
 
 
 def without_names(view: m.WorkloadView) -> m.WorkloadView:

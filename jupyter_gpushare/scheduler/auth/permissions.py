@@ -13,9 +13,10 @@ from jupyter_gpushare.routes import Route
 __all__ = ["CALLERS", "OPENS", "REACH", "WORDS", "Caller", "Reach", "opens", "reach"]
 
 Caller = Literal["nobody", "person", "server", "agent", "admin"]
-Reach = Literal["nothing", "own", "projects", "everything"]
+Reach = Literal["nothing", "own", "projects", "managed", "manages", "everything"]
 """`own`: the caller's objects, and for a server those of its users. `projects`: also those of the
-caller's projects. An agent's own object is its node.
+caller's projects. `managed`: own ones and those of projects that the caller manages; `manages`:
+only the latter. An agent's own object is its node.
 """
 
 CALLERS: Final[tuple[Caller, ...]] = get_args(Caller)
@@ -37,6 +38,16 @@ _READ: Final[dict[Caller, Reach]] = {
     "admin": "everything",
 }
 _OWN: Final[dict[Caller, Reach]] = {"person": "own", "server": "own", "admin": "everything"}
+_MANAGED: Final[dict[Caller, Reach]] = {
+    "person": "managed",
+    "server": "managed",
+    "admin": "everything",
+}
+_MANAGES: Final[dict[Caller, Reach]] = {
+    "person": "manages",
+    "server": "manages",
+    "admin": "everything",
+}
 
 REACH: Final[dict[str, dict[Caller, Reach]]] = {
     "workload": _READ,
@@ -48,10 +59,13 @@ REACH: Final[dict[str, dict[Caller, Reach]]] = {
     "usage": _READ,
     "submit": _OWN,
     "what_if": _OWN,
-    "end": _OWN,
+    "end": _MANAGED,
+    "people": _MANAGED,
+    "limit_person": _MANAGES,
+    "next_turn": _MANAGES,
     "rename": _OWN,
     "logs": _OWN,
-    "notebook names": _OWN,
+    "notebook names": _MANAGED,
     "agent": {"agent": "own", "admin": "everything"},
 }
 """Route (or thing) -> objects that each caller can access. Callers that are not listed can access
@@ -63,6 +77,8 @@ WORDS: Final[dict[Reach, str]] = {
     "nothing": "–",
     "own": "own",
     "projects": "own and their projects'",
+    "managed": "own and of projects they manage",
+    "manages": "of projects they manage",
     "everything": "all",
 }
 

@@ -80,6 +80,7 @@ class Queries:
             if self._visibility.is_admin(identity)
             else [],
             kubernetes=self._kubernetes(identity),
+            manages=self._visibility.managed(identity),
         )
 
     def _kubernetes(self, identity: Identity) -> m.KubernetesStatus | None:
@@ -226,7 +227,8 @@ class Queries:
             self._write_usage()
 
         def may_see(row: Mapping[str, str]) -> bool:
-            if by == "notebook" and not self._visibility.sees_names(identity, row["user"]):
+            whose = row["user"], row["project"]
+            if by == "notebook" and not self._visibility.sees_names(identity, *whose):
                 return False
             return self._visibility.reaches(identity, "usage", row["project"], row["user"])
 
@@ -299,7 +301,9 @@ class Queries:
         ).evictions
         return m.Evictions(
             evictions=[
-                row if self.sees_names(identity, row.user) else replace(row, name="")
+                row
+                if self._visibility.sees_names(identity, row.user, row.project)
+                else replace(row, name="")
                 for row in listed
             ]
         )
@@ -335,8 +339,10 @@ class Queries:
         return self._visibility.rules
 
     def sees_names(self, identity: Identity, user: str | None) -> bool:
-        """Whether a frame about this user may contain names of notebooks for this identity."""
-        return self._visibility.sees_names(identity, user or "")
+        """Whether a frame about this user may contain names of notebooks and sentences of events
+        for this identity.
+        """
+        return self._visibility.sees_contents(identity, user or "")
 
     # -- helpers --
 

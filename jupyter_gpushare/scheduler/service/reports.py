@@ -189,8 +189,11 @@ class AgentReports:
         record = self._holder(node, report.lease)
         if record is None:
             return False
-        if record.reports.get(report.lease) != report:
+        before = record.reports.get(report.lease)
+        if before != report:
             record.reports[report.lease] = report
+            if before is None or (before.state, before.busy) != (report.state, report.busy):
+                record.changed_at = self.unit_of_work.clock()
             self.unit_of_work.publish_change(record)
         return True
 

@@ -29,6 +29,7 @@ from .cycles import CycleRunner
 from .metering import UsageMeter
 from .output_budget import OutputBudget
 from .pending_status import PendingStatus
+from .people import PeopleService
 from .platform_nodes import PlatformNodes
 from .pod_budget import PodBudget
 from .policy_preview import PolicyPreview, lines_of
@@ -79,6 +80,9 @@ class SchedulerService:
             self.policy_preview,
             self.reports.write_usage,
             self.platform.undrained,
+        )
+        self.people = PeopleService(
+            unit_of_work, self.visibility, self.queries, self.pending_status
         )
         self.commands = WorkloadCommands(
             unit_of_work,

@@ -266,5 +266,7 @@ def waiting_row(
         mine=any(record.user == user for user, _ in identity.people()),
         workload=record.id if seen else "",
         user=record.user if seen else "",
-        name=record.request.name if seen and visibility.sees_names(identity, record.user) else "",
+        name=record.request.name
+        if seen and visibility.sees_names(identity, record.user, record.project)
+        else "",
     )

@@ -147,7 +147,7 @@ class WorkloadCommands:
             raise NotFound(f"unknown workload {id_!r}", field="id")
         self._may_end(identity, record, "id")
         self.unit_of_work.finish(
-            record, "released", "Released." if record.leases else "Cancelled.", by=identity.user
+            record, "released", _ended_text(record, identity.user), by=identity.user
         )
         return m.Ended(id=id_)
 
@@ -189,7 +189,9 @@ class WorkloadCommands:
             raise NotFound(f"unknown workload {record.id!r}", field=field)
         if not self.visibility.reaches(identity, route, record.project, record.user):
             raise NotAllowed(
-                f"only {record.user!r} or an admin may {route} workload {record.id!r}", field=field
+                f"only {record.user!r}{' or a manager of the project' if route == 'end' else ''}"
+                f" or an admin may {route} workload {record.id!r}",
+                field=field,
             )
 
     def what_if(
@@ -247,7 +249,7 @@ class WorkloadCommands:
         return replace(answer, refused=not request.queue_anyway)
 
     def _visible_name(self, identity: Identity, record: WorkloadRecord) -> str:
-        is_seen = self.visibility.sees_names(identity, record.user)
+        is_seen = self.visibility.sees_names(identity, record.user, record.project)
         return record.request.name if is_seen else ""
 
     def _read(
@@ -286,6 +288,11 @@ def _requested_text(record: WorkloadRecord, old: WorkloadRecord | None) -> str:
     if old is None:
         return f"{text}."
     return f"{text}; {request_text(old)} is kept until it is granted."
+
+
+def _ended_text(record: WorkloadRecord, by: str) -> str:
+    done = "Released" if record.leases else "Cancelled"
+    return f"{done}." if by in ("", record.user) else f"{done} by {by}."
 
 
 def _row(record: WorkloadRecord) -> WorkloadRow:

@@ -36,6 +36,7 @@ __all__ = [
     "AdmittedRequest",
     "check_names",
     "check_units",
+    "is_manager",
     "is_member",
     "numbered",
     "pools_tried",
@@ -77,6 +78,12 @@ def is_member(project: Project, user: str, groups: Sequence[str]) -> bool:
         or user in members
         or any(f"group:{group}" in members for group in groups)
     )
+
+
+def is_manager(project: Project, user: str, groups: Sequence[str]) -> bool:
+    """Whether this user manages the workloads of the project's members."""
+    managers = project.managers
+    return user in managers or any(f"group:{group}" in managers for group in groups)
 
 
 def projects_of(policy: Policy, user: str, groups: Sequence[str]) -> list[str]:

@@ -59,6 +59,8 @@ class WorkloadRecord:
     """When each lease was granted (ms), by lease id."""
     pending_since: int | None = None
     """Since when it has been waiting for a GPU (ms); None: it has one, or does not ask for one."""
+    changed_at: int | None = None
+    """When its kernel began or stopped to compute, or its state on the node changed (ms)."""
     is_held: bool = False
     """Its GPU was released while it was idle: it is held until its owner works again."""
     exits: dict[str, int] = field(default_factory=dict)

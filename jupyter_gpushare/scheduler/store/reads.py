@@ -150,6 +150,28 @@ class StoreReader:
             rows = connection.execute(query).all()
             return [(row.time_ms, row.body) for row in reversed(rows)]
 
+    def turns_since(self, since_ms: int) -> dict[tuple[str, str], int]:
+        """Leases that were granted since then, by project and user."""
+        count = sql.func.count().label("turns")
+        query = sql.select(s.workloads.c.project, s.workloads.c.user, count)
+        query = query.join(s.leases, s.leases.c.workload == s.workloads.c.id)
+        ended = s.leases.c.ended_ms
+        query = query.where(
+            ended.is_(None) | (ended >= since_ms), s.leases.c.started_ms >= since_ms
+        ).group_by(s.workloads.c.project, s.workloads.c.user)
+        with translated_errors(), self.engine.connect() as connection:
+            rows = connection.execute(query).all()
+            return {(row.project, row.user): int(row.turns) for row in rows}
+
+    def gpu_minutes_since(self, since_ms: int) -> dict[tuple[str, str], float]:
+        """Time that shares were held in hours that began since then, by project and user."""
+        hours = s.usage_hours.c
+        query = sql.select(hours.project, hours.user, sql.func.sum(hours.held).label("held"))
+        query = query.where(hours.hour_ms >= since_ms).group_by(hours.project, hours.user)
+        with translated_errors(), self.engine.connect() as connection:
+            rows = connection.execute(query).all()
+            return {(row.project, row.user): int(row.held) / 60_000 for row in rows}
+
     def usage(self) -> list[Mapping[str, Any]]:
         """The usage of every lease."""
         query = sql.select(s.usage).order_by(s.usage.c.lease)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Final
+from urllib.parse import unquote
 
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import JupyterHandler
@@ -12,7 +13,14 @@ from tornado import web
 
 from jupyter_gpushare.core.estimates.time_series import minutes_in
 from jupyter_gpushare.core.model.errors import InvalidInput, NotFound
-from jupyter_gpushare.messages import KernelHistory, KernelRequest, Table, decode, table_as_csv
+from jupyter_gpushare.messages import (
+    KernelHistory,
+    KernelRequest,
+    MemberLimit,
+    Table,
+    decode,
+    table_as_csv,
+)
 
 from ..services.request_service import ACTIONS
 from .base import GpuShareAPIHandler, with_error_body
@@ -20,7 +28,7 @@ from .stream import PageStreamHandler
 
 __all__ = ["handlers"]
 
-TABLES: Final = ("queues", "nodes", "pools", "projects", "workloads", "evictions")
+TABLES: Final = ("queues", "nodes", "pools", "projects", "workloads", "evictions", "people")
 
 
 class StatusHandler(GpuShareAPIHandler):
@@ -141,6 +149,23 @@ class NodeActionHandler(GpuShareAPIHandler):
         self.send_json(await self.service.tables.node_action(name, action))
 
 
+class MemberLimitHandler(GpuShareAPIHandler):
+    @web.authenticated
+    @authorized
+    @with_error_body
+    async def post(self) -> None:
+        limit = decode(MemberLimit, self.request.body or b"{}")
+        self.send_json(await self.service.tables.limit_person(limit))
+
+
+class ManageHandler(GpuShareAPIHandler):
+    @web.authenticated
+    @authorized
+    @with_error_body
+    async def post(self, id: str, action: str) -> None:  # noqa: A002 - the name in the route
+        self.send_json(await self.service.tables.manage(unquote(id), action))
+
+
 class WhatIfHandler(GpuShareAPIHandler):
     @web.authenticated
     @authorized
@@ -178,6 +203,8 @@ def handlers(base_url: str) -> list[tuple[str, type[JupyterHandler]]]:
         (kernel + r"/history", KernelHistoryHandler),
         (r"workloads/(?P<workload>[^/]+)", WorkloadHandler),
         (r"nodes/(?P<name>[^/]+)/(?P<action>[^/]+)", NodeActionHandler),
+        (r"people/limit", MemberLimitHandler),
+        (r"workloads/(?P<id>[^/]+)/actions/(?P<action>[^/]+)", ManageHandler),
         (r"what-if", WhatIfHandler),
         (r"stream", PageStreamHandler),
         (r".*", NotFoundHandler),

@@ -6,7 +6,15 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import NotFound
-from jupyter_gpushare.messages import CordonStatus, Ended, NodeHistory, QueueHistory, Table
+from jupyter_gpushare.messages import (
+    CordonStatus,
+    Ended,
+    MemberLimit,
+    NodeHistory,
+    People,
+    QueueHistory,
+    Table,
+)
 
 __all__ = ["TableService"]
 
@@ -23,6 +31,7 @@ class TableService:
             "projects": scheduler.projects,
             "workloads": scheduler.workloads,
             "evictions": scheduler.evictions,
+            "people": scheduler.people,
         }
         self._node_actions: dict[str, Callable[[str], Awaitable[CordonStatus]]] = {
             "cordon": scheduler.cordon,
@@ -33,6 +42,18 @@ class TableService:
     async def rows(self, table: str) -> Table:
         """One table."""
         return await self._tables[table]()
+
+    async def limit_person(self, limit: MemberLimit) -> People:
+        """Limit one person in a project. Raises NotAllowed, InvalidInput."""
+        return await self._scheduler.limit_person(limit)
+
+    async def manage(self, workload: str, action: str) -> Ended:
+        """What a manager of its project does with a workload. Raises NotFound, NotAllowed."""
+        if action == "release":
+            return await self._scheduler.end(workload)
+        if action == "next-turn":
+            return Ended(id=(await self._scheduler.next_turn(workload)).id)
+        raise NotFound(f"unknown action {action!r}; actions: release, next-turn", field="action")
 
     async def queue_history(self, pool: str | None, minutes: int) -> QueueHistory:
         """Samples of the queues of the last `minutes`."""

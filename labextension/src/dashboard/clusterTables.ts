@@ -4,6 +4,8 @@ import { ISignal, Signal } from '@lumino/signaling';
 
 import { IGpuShare } from '../tokens';
 import { errorText } from '../apiClient';
+import { MemberLimit } from '../schema';
+import { ManagerAction } from './people';
 import { ClusterFact, IClusterState, EMPTY, reduceCluster, TableName } from './state';
 import { rowsIn, TablesApi } from './tablesApi';
 
@@ -57,6 +59,17 @@ export class ClusterTables {
 
   csv(table: TableName, columns: readonly string[]): Promise<string> {
     return this.client.csv(table, columns);
+  }
+
+  /** A manager's action; the tables are refreshed after it. */
+  async manage(workload: string, action: ManagerAction): Promise<void> {
+    await this.client.manage(workload, action);
+    this.refresh();
+  }
+
+  async limit(limit: MemberLimit): Promise<void> {
+    await this.client.limit(limit);
+    this.refresh();
   }
 
   dispose(): void {

@@ -2,6 +2,7 @@
 import {
   EvictionRow,
   NodeRow,
+  PersonRow,
   PoolRow,
   ProjectRow,
   QueueRow,
@@ -16,6 +17,7 @@ export interface ITableRows {
   readonly projects: readonly ProjectRow[];
   readonly workloads: readonly WorkloadView[];
   readonly evictions: readonly EvictionRow[];
+  readonly people: readonly PersonRow[];
   readonly history: readonly QueueSample[];
 }
 
@@ -50,6 +52,7 @@ export const EMPTY: IClusterState = {
   projects: UNKNOWN,
   workloads: UNKNOWN,
   evictions: UNKNOWN,
+  people: UNKNOWN,
   history: UNKNOWN
 };
 

@@ -1,8 +1,9 @@
 /** The dashboard's REST calls: one table each, as JSON or as CSV with selected columns. */
 import { ServerConnection } from '@jupyterlab/services';
 
-import { ROUTES } from '../schema';
+import { MemberLimit, ROUTES } from '../schema';
 import { rest } from '../apiClient';
+import { ManagerAction } from './people';
 import { ITableRows, TableName } from './state';
 
 const ROUTE: { readonly [name in TableName]: { verb: string; path: string } } = {
@@ -12,6 +13,7 @@ const ROUTE: { readonly [name in TableName]: { verb: string; path: string } } = 
   projects: ROUTES.projects,
   workloads: ROUTES.workloads,
   evictions: ROUTES.evictions,
+  people: ROUTES.people,
   history: ROUTES.queueHistory
 };
 
@@ -25,6 +27,14 @@ export class TablesApi {
   /** The response text; the same text means the same rows. */
   text(table: TableName, query: { readonly [name: string]: string } = {}): Promise<string> {
     return rest(this.settings, ROUTE[table], { query });
+  }
+
+  async manage(workload: string, action: ManagerAction): Promise<void> {
+    await rest(this.settings, ROUTES.manage, { names: { id: workload, action }, body: {} });
+  }
+
+  async limit(limit: MemberLimit): Promise<void> {
+    await rest(this.settings, ROUTES.limitPerson, { body: limit });
   }
 
   csv(table: TableName, columns: readonly string[]): Promise<string> {

@@ -15,6 +15,7 @@ import {
 } from './columns';
 import { DataTable } from './dataTable';
 import { Map } from './map';
+import { People } from './people';
 import { placements, withCurrentNames } from './placement';
 import { Queues } from './queues';
 import { ITableRows, TableName } from './state';
@@ -62,6 +63,8 @@ export function ViewPanel(props: IDashboardProps): JSX.Element {
           empty={trans.__('You are not a member of any project.')}
         />
       );
+    case 'people':
+      return <People {...props} people={state.people.rows!} />;
     case 'evictions':
       return (
         <TableView

@@ -1,7 +1,8 @@
 /** The views of the dashboard and the tables that they need. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
-import { Status } from '../schema';
+import { MemberLimit, Status } from '../schema';
+import { ManagerAction } from './people';
 import { IClusterState, TableName } from './state';
 
 export const VIEWS = [
@@ -11,6 +12,7 @@ export const VIEWS = [
   'nodes',
   'pools',
   'projects',
+  'people',
   'evictions'
 ] as const;
 export type View = (typeof VIEWS)[number];
@@ -23,6 +25,7 @@ export const NEEDS: { readonly [view in View]: readonly TableName[] } = {
   nodes: ['nodes', 'workloads'],
   pools: ['nodes', 'workloads', 'pools'],
   projects: ['nodes', 'workloads', 'projects'],
+  people: ['nodes', 'workloads', 'people'],
   evictions: ['nodes', 'workloads', 'evictions']
 };
 
@@ -34,6 +37,7 @@ export const SHOWS: { readonly [view in View]: readonly TableName[] } = {
   nodes: ['nodes'],
   pools: ['pools'],
   projects: ['projects'],
+  people: ['people'],
   evictions: ['evictions']
 };
 
@@ -52,6 +56,8 @@ export interface IDashboardProps {
   onChosen: (table: TableName, columns: readonly string[]) => void;
   onCsv: (table: TableName, columns: readonly string[]) => Promise<string>;
   onRetry: () => void;
+  onManage: (workload: string, action: ManagerAction) => Promise<void>;
+  onLimit: (limit: MemberLimit) => Promise<void>;
   trans: TranslationBundle;
 }
 
@@ -63,6 +69,7 @@ export function tabNames(trans: TranslationBundle): { readonly [view in View]: s
     nodes: trans.__('Nodes'),
     pools: trans.__('Node pools'),
     projects: trans.__('Projects'),
+    people: trans.__('People'),
     evictions: trans.__('Evictions')
   };
 }

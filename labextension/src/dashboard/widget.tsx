@@ -89,6 +89,8 @@ export class DashboardContent extends ReactWidget {
         }
         onCsv={(table, columns) => this.cluster.csv(table, columns)}
         onRetry={() => this.cluster.refresh()}
+        onManage={(workload, action) => this.cluster.manage(workload, action)}
+        onLimit={limit => this.cluster.limit(limit)}
         trans={trans}
       />
     );
