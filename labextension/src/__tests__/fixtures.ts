@@ -29,6 +29,7 @@ export function kernel(changes: Partial<Kernel> = {}): Kernel {
     workload: 'w1',
     utilization: null,
     user: 'ada',
+    admin: false,
     gated: true,
     gate_problem: null,
     preset: null,
