@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy
+from jupyter_gpushare.server_extension.extension import local_user
 from tests.workers import free_port
 
 HERE = Path(__file__).parent
@@ -45,6 +47,19 @@ def demo(*options: str) -> Iterator[str]:
     """The same; yields the URL of JupyterLab without a notebook."""
     with tutorial(*options) as url:
         yield url.replace("/tree/tutorial.ipynb", "")
+
+
+@contextmanager
+def demo_without_turns() -> Iterator[str]:
+    """The demo in which notebooks keep their shares, so that another one waits."""
+    with TemporaryDirectory(prefix="gpushare-ui-") as folder:
+        policy = Path(folder) / "gpushare.yaml"
+        text = default_demo_policy(2, local_user())
+        policy.write_text(
+            text.replace("time_sharing: {enabled: true", "time_sharing: {enabled: false")
+        )
+        with demo("--policy", str(policy)) as url:
+            yield url
 
 
 @contextmanager

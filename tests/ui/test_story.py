@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ui.lab import demo, run_script, tutorial
+from tests.ui.lab import demo, demo_without_turns, run_script, tutorial
 
 
 @pytest.mark.browser
@@ -39,7 +39,7 @@ def test_actions_of_a_notice_keep_the_running_cell() -> None:
 @pytest.mark.timeout(600)
 def test_requests_have_an_estimate_and_waiting_has_a_reason() -> None:
     """Launcher, toolbar, dialog with an estimate, reason for waiting, and alternatives."""
-    with demo() as url:
+    with demo_without_turns() as url:
         run_script("request_and_wait.mjs", url)
 
 
