@@ -152,6 +152,7 @@ TRUE = {
         {"queue": "language", "kind": "project", "pool": "default", "resource": "gpu"},
     ),
     "who runs": (2, "gpushare_workloads", {"state": "running", "reason": "", "pool": "default"}),
+    "people with a GPU": (1, "gpushare_people", {"project": "language", "state": "holding"}),
     "a gang's first grant counts once": (2, "gpushare_grant_wait_seconds_count", {}),
     "nobody was evicted": (0, "gpushare_evictions_total", {"action": "reclaim"}),
     "used": (1536 << 20, "gpushare_lease_memory_bytes", {"kind": "used"}),

@@ -64,6 +64,13 @@ METRICS: Final = (
         note="`reason` is the [reason code](errors.md) of pending ones, empty for running ones.",
     ),
     MetricRow(
+        "people",
+        "gauge",
+        "People with a GPU, or waiting without one, by project.",
+        ("project", "state"),
+        note="`state`: holding, waiting. Names of people are in no metric.",
+    ),
+    MetricRow(
         "lease_memory_bytes",
         "gauge",
         "GPU memory of all leases, as reported by agents.",

@@ -113,6 +113,7 @@ class _StateCollector:
     def collect(self) -> Iterator[Metric]:
         yield from self._queues()
         yield self._workloads()
+        yield self._people()
         yield self._memory()
         yield self._ungated()
         yield from self._nodes()
@@ -135,6 +136,21 @@ class _StateCollector:
         tally = Tally(self._kind(record) for record in self._service.unit_of_work.records.values())
         for labels, count in tally.items():
             family.add_metric(labels, count)
+        return family
+
+    def _people(self) -> Metric:
+        """People, not names: the number of series does not grow with them."""
+        holding: set[tuple[str, str]] = set()
+        waiting: set[tuple[str, str]] = set()
+        for record in self._service.unit_of_work.records.values():
+            if record.leases:
+                holding.add((record.project, record.user))
+            elif record.pending_since is not None:
+                waiting.add((record.project, record.user))
+        family = _family("people")
+        for state, people in (("holding", holding), ("waiting", waiting - holding)):
+            for project, count in sorted(Tally(project for project, _ in people).items()):
+                family.add_metric([project, state], count)
         return family
 
     def _kind(self, record: WorkloadRecord) -> tuple[str, str, str]:
