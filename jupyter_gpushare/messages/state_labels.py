@@ -67,7 +67,7 @@ def workload_label(workload: WorkloadView) -> StateLabel:
 
 def _pod_label(pod: PodView) -> StateLabel:
     """The agent's report is more precise than the scheduler's state."""
-    if pod.state != "running" or pod.report is None:
+    if pod.state not in ("running", "bound") or pod.report is None:
         return _POD_LABELS[pod.state]
     if pod.report.state == "attached" and not pod.report.busy:
         return "idle"

@@ -11,6 +11,7 @@ import { Act, actionWords, possibleActions } from './views/actions';
 export const COMMANDS = {
   show: 'gpushare:show',
   dashboard: 'gpushare:dashboard',
+  chart: 'gpushare:chart',
   request: 'gpushare:request',
   control: 'gpushare:control',
   create: 'gpushare:create-notebook',

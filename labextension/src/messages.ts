@@ -24,6 +24,25 @@ const TONES: { readonly [kind in EventKind]?: Tone } = {
   lost: 'error'
 };
 
+/** The setting that switches notifications of this kind. */
+export type NotificationKind = 'notice' | 'moved' | 'evicted' | 'lost' | 'restored';
+
+export function notificationKind(kind: EventKind): NotificationKind | null {
+  switch (kind) {
+    case 'notice':
+    case 'moved':
+    case 'evicted':
+    case 'lost':
+      return kind;
+    case 'killed':
+      return 'lost';
+    case 'reattached':
+      return 'restored';
+    default:
+      return null;
+  }
+}
+
 /** The notification for an event; null when the event is shown in the sidebar only. */
 export function messageOf(
   { kernel, event }: IKernelEvent,

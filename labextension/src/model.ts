@@ -74,6 +74,12 @@ export class GpuShare implements IGpuShare, IStreamListener {
     return new DisposableDelegate(() => this.projects.removeWatcher());
   }
 
+  setDefaultShare(share: string): void {
+    if (share !== this._state.defaultShare) {
+      this.apply({ type: 'defaultShare', share });
+    }
+  }
+
   dismiss(kernelId: string): void {
     this.apply({ type: 'dismissed', kernelId });
   }

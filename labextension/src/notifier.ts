@@ -2,7 +2,7 @@
 import { Notification } from '@jupyterlab/apputils';
 import { TranslationBundle } from '@jupyterlab/translation';
 
-import { countdown, messageOf } from './messages';
+import { countdown, messageOf, notificationKind, NotificationKind } from './messages';
 import { Kernel } from './schema';
 import { IKernelEvent } from './state';
 import { IGpuShare } from './tokens';
@@ -18,8 +18,8 @@ interface IOptions {
   readonly isInSight: (kernelId: string) => boolean;
   /** Whether a person restarted this kernel just now. */
   readonly isRestarted: (kernelId: string) => boolean;
-  /** Whether notifications are switched on. */
-  readonly isWanted: () => boolean;
+  /** Whether notifications of this kind are switched on. */
+  readonly isWanted: (kind: NotificationKind) => boolean;
   readonly trans: TranslationBundle;
 }
 
@@ -33,8 +33,10 @@ export class Notifier {
 
   private notify(item: IKernelEvent): void {
     const message = messageOf(item, this.trans);
-    if (message === null || item.event.kind === 'notice' || !this.options.isWanted()) {
-      return; // shown by its countdown, which ends with the notice
+    const kind = notificationKind(item.event.kind);
+    // a notice is shown by its countdown, which ends with it
+    if (message === null || kind === null || kind === 'notice' || !this.options.isWanted(kind)) {
+      return;
     }
     const show = () => {
       const id = item.kernel.kernel_id;
@@ -68,7 +70,7 @@ export class Notifier {
   private updateCountdowns(): void {
     const kernels = this.gpushare.state.status?.kernels ?? [];
     const withNotice = kernels.filter(
-      kernel => kernel.notice_deadline !== null && this.options.isWanted()
+      kernel => kernel.notice_deadline !== null && this.options.isWanted('notice')
     );
     const hidden = withNotice.filter(kernel => !this.options.isInSight(kernel.kernel_id));
     hidden.forEach(kernel => this.showCountdown(kernel));

@@ -1,19 +1,32 @@
 /** The settings (schema/plugin.json), with defaults where there is no registry. */
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 
+import { NotificationKind } from './messages';
+import { DEFAULT_SHARE } from './state';
+
 /** The plugin that owns the settings. */
 export const PLUGIN_ID = 'jupyter-gpushare:plugin';
 
 export interface ISettings {
   /** Show notifications about my kernels. */
   readonly notifications: boolean;
+  /** Which of them. */
+  readonly notificationKinds: readonly NotificationKind[];
+  /** What the request form offers first: GPUs, memory, or the name of a preset. */
+  readonly defaultShare: string;
   /** Show launcher cards for notebooks with a share. */
   readonly launcherCards: boolean;
   /** Request the share saved in a notebook when it is opened. */
   readonly useRemembered: boolean;
 }
 
-const DEFAULTS: ISettings = { notifications: true, launcherCards: true, useRemembered: true };
+const DEFAULTS: ISettings = {
+  notifications: true,
+  notificationKinds: ['notice', 'moved', 'evicted', 'lost', 'restored'],
+  defaultShare: DEFAULT_SHARE,
+  launcherCards: true,
+  useRemembered: true
+};
 
 /** Returns the current settings. */
 export type ReadSettings = () => ISettings;

@@ -55,6 +55,8 @@ export interface IState {
   readonly status: Status | null;
   readonly asked: { readonly [kernelId: string]: IPendingAction };
   readonly projects: ITable<ProjectRow>;
+  /** Of the settings: GPUs, memory, or the name of a preset. */
+  readonly defaultShare: string;
 }
 
 export type Fact =
@@ -71,7 +73,11 @@ export type Fact =
     }
   | { readonly type: 'dismissed'; readonly kernelId: string }
   | { readonly type: 'projects'; readonly rows: readonly ProjectRow[] }
+  | { readonly type: 'defaultShare'; readonly share: string }
   | { readonly type: 'projectsFailed'; readonly problem: string };
+
+/** What the request form offers first, unless the settings say otherwise. */
+export const DEFAULT_SHARE = '0.5';
 
 export const INITIAL: IState = {
   connection: 'loading',
@@ -80,7 +86,8 @@ export const INITIAL: IState = {
   revision: null,
   status: null,
   asked: {},
-  projects: { rows: null, problem: null }
+  projects: { rows: null, problem: null },
+  defaultShare: DEFAULT_SHARE
 };
 
 /** Events kept per kernel, as on the server. */
@@ -106,6 +113,8 @@ export function reduce(state: IState, fact: Fact): IState {
       return withAsked(state, fact.kernelId, null);
     case 'projects':
       return { ...state, projects: { rows: fact.rows, problem: null } };
+    case 'defaultShare':
+      return { ...state, defaultShare: fact.share };
     case 'projectsFailed':
       return { ...state, projects: { ...state.projects, problem: fact.problem } };
   }

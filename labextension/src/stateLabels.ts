@@ -64,9 +64,12 @@ export function workloadLabel(workload: WorkloadView): StateLabel {
   }
 }
 
+/** The scheduler calls a pod bound until its next cycle. */
+const ON_NODE: readonly PodView['state'][] = ['running', 'bound'];
+
 /** The node agent's report is more precise than the scheduler's state. */
 function podLabel({ state, report }: PodView): StateLabel {
-  return state === 'running' && report !== null ? kernelLabel(report) : POD_LABELS[state];
+  return ON_NODE.includes(state) && report !== null ? kernelLabel(report) : POD_LABELS[state];
 }
 
 export function stateText(label: StateLabel, trans: TranslationBundle): string {

@@ -1,5 +1,6 @@
 import './base.css';
 import './dashboard.css';
 import './dashboardMap.css';
+import './dashboardCharts.css';
 import './sidebar.css';
 import './notebook.css';

@@ -41,13 +41,15 @@ await inLab(
     await lab.command('gpushare:dashboard');
     await expectText('1 / 2 GPUs allocated');
     await expectText('1 workload waiting');
-    await expectText(/^a\.ipynb \(½ GPU\) · 70 GiB · 30 GiB borrowed/, gpu(0));
+    await expectText(/^a\.ipynb \(½ GPU\) · \S+ · 70 GiB · 30 GiB borrowed/, gpu(0));
     await expectText(/70 GiB of 80 GiB used · 40 GiB guaranteed · 30 GiB borrowed/, gpu(1));
     await expectText('planned here: b.ipynb (½ GPU)', gpu(0));
     await picture('map');
 
     // tabs by keyboard
     await board.getByRole('tab', { name: 'Map' }).focus();
+    await page.keyboard.press('ArrowRight');
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Charts');
     await page.keyboard.press('ArrowRight');
     assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Queues');
     await expectText(/1 GPUs allocated/);
@@ -99,7 +101,8 @@ await inLab(
     assert.deepEqual(await board.getByRole('columnheader').allTextContents(), [
       'Name ▼',
       'Project',
-      'GPUs'
+      'GPUs',
+      'Actions'
     ]);
     const [download] = await Promise.all([
       page.waitForEvent('download'),
@@ -139,7 +142,7 @@ await inLab(
     await lab.card('a.ipynb').count();
     assert.deepEqual(calls, []);
     await lab.command('gpushare:dashboard', { view: 'map' });
-    await expectText(/^a\.ipynb \(½ GPU\) · 0 MiB/, gpu(0));
+    await expectText(/^a\.ipynb \(½ GPU\) · \S+ · 0 MiB/, gpu(0));
 
     // themes and a narrow window
     for (const theme of THEMES) {

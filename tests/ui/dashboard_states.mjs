@@ -144,7 +144,7 @@ await inLab(
     const gpu = number => board.locator(`[data-uuid$="-${number}"]`);
     await expectText('Unhealthy: fell off the bus (Xid 79)', gpu(0));
     await expectText(/10 GiB used by 2 other processes · utilization 42\s%/, gpu(1));
-    await expectText(/^a\.ipynb \(½ GPU\) · 70 GiB · 30 GiB borrowed/, gpu(1));
+    await expectText(/^a\.ipynb \(½ GPU\) · \S+ · 70 GiB · 30 GiB borrowed/, gpu(1));
     await expectText('another user', gpu(1));
     await expectText('planned here: another user in project course (½ GPU)', gpu(1));
     await expectText(/cordoned · capabilities: observe, suspend · driver 570\.86/);

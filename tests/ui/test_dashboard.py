@@ -19,6 +19,15 @@ def test_dashboard_shows_placement_queues_and_history() -> None:
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+def test_charts_pages_of_workloads_and_actions_in_tables() -> None:
+    """Charts in the dashboard and as panels, opened or dragged out; hidden, nothing is polled."""
+    with demo() as url:
+        run_script("charts.mjs", url)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_ipywidgets_panel_follows_the_kernel() -> None:
     """Its buttons act, it updates while a cell runs, and a hidden panel receives no messages."""
     with demo() as url:

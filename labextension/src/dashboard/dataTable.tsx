@@ -18,6 +18,8 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { Cell, cellText, compareCells, IColumn } from './columns';
+import { IRowAction } from './rowActions';
+import { RowActions } from './rowButtons';
 
 const ROW_PX = 28;
 /** Rows rendered beyond the visible ones, so that fast scrolling shows no gap. */
@@ -35,6 +37,8 @@ interface IDataTableProps<Item> {
   childrenOf?: (row: Item) => readonly Item[];
   onPick?: (row: Item) => void;
   picked?: string | null;
+  /** Buttons in a last column; without it, or where no row has any, there is no such column. */
+  actionsOf?: (row: Item) => readonly IRowAction[];
   trans: TranslationBundle;
 }
 
@@ -51,6 +55,12 @@ export function DataTable<Item>(props: IDataTableProps<Item>): JSX.Element {
     getItemKey: index => visibleRows[index].id
   });
   const items = virtual.getVirtualItems();
+  const { actionsOf } = props;
+  const hasActions = React.useMemo(
+    () => actionsOf !== undefined && rows.some(row => actionsOf(row).length > 0),
+    [actionsOf, rows]
+  );
+  const span = props.shown.length + (hasActions ? 1 : 0);
   const above = items.length > 0 ? items[0].start : 0;
   const below = items.length > 0 ? virtual.getTotalSize() - items[items.length - 1].end : 0;
   return (
@@ -63,10 +73,10 @@ export function DataTable<Item>(props: IDataTableProps<Item>): JSX.Element {
     >
       <table aria-rowcount={visibleRows.length + 1} aria-label={label}>
         <thead>
-          <TableHead table={table} trans={trans} />
+          <TableHead table={table} hasActions={hasActions} trans={trans} />
         </thead>
         <tbody>
-          {above > 0 && <Spacer px={above} span={props.shown.length} />}
+          {above > 0 && <Spacer px={above} span={span} />}
           {items.map(item => (
             <TableRow
               key={item.key}
@@ -75,11 +85,13 @@ export function DataTable<Item>(props: IDataTableProps<Item>): JSX.Element {
               version={props.shown}
               measure={virtual.measureElement}
               onPick={props.onPick}
+              actionsOf={hasActions ? actionsOf : undefined}
+              trans={trans}
               isPicked={props.picked === visibleRows[item.index].id}
               original={visibleRows[item.index].original}
             />
           ))}
-          {below > 0 && <Spacer px={below} span={props.shown.length} />}
+          {below > 0 && <Spacer px={below} span={span} />}
         </tbody>
       </table>
       {visibleRows.length === 0 && rows.length > 0 && (
@@ -142,9 +154,11 @@ function definition<Item>(column: IColumn<Item>, trans: TranslationBundle): Colu
 
 function TableHead<Item>({
   table,
+  hasActions,
   trans
 }: {
   table: Table<Item>;
+  hasActions: boolean;
   trans: TranslationBundle;
 }): JSX.Element {
   return (
@@ -166,6 +180,7 @@ function TableHead<Item>({
           </button>
         </th>
       ))}
+      {hasActions && <th scope="col">{trans.__('Actions')}</th>}
     </tr>
   );
 }
@@ -194,6 +209,8 @@ interface ITableRowProps<Item> {
   isPicked: boolean;
   measure: (element: Element | null) => void;
   onPick?: (row: Item) => void;
+  actionsOf?: (row: Item) => readonly IRowAction[];
+  trans: TranslationBundle;
 }
 
 function TableRowView<Item>({
@@ -201,6 +218,8 @@ function TableRowView<Item>({
   row,
   measure,
   onPick,
+  actionsOf,
+  trans,
   isPicked
 }: ITableRowProps<Item>): JSX.Element {
   return (
@@ -234,6 +253,11 @@ function TableRowView<Item>({
           </td>
         );
       })}
+      {actionsOf !== undefined && (
+        <td data-column="actions">
+          <RowActions actions={actionsOf(row.original)} trans={trans} />
+        </td>
+      )}
     </tr>
   );
 }
@@ -245,7 +269,8 @@ const TableRow = React.memo(
     a.version === b.version &&
     a.isPicked === b.isPicked &&
     a.item.index === b.item.index &&
-    a.onPick === b.onPick
+    a.onPick === b.onPick &&
+    a.actionsOf === b.actionsOf
 ) as typeof TableRowView;
 
 function Spacer({ px, span }: { px: number; span: number }): JSX.Element {

@@ -3,7 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import { useVirtualizer } from '@tanstack/react-virtual';
 import * as React from 'react';
 
-import { gpuName, memoryText, shareText } from '../format';
+import { gpuName, memoryText, percentText, shareText } from '../format';
 import { DeviceRow, NodeRow } from '../schema';
 import { INodePlacement, ITenant, IGpuPlacement, IPoolPlacement } from './placement';
 
@@ -142,6 +142,7 @@ const Node = React.memo(function Node({
             .join(' · ')}
         </span>
       </header>
+      <Host node={node} trans={trans} />
       <Cannot problems={node.tier_problems} trans={trans} />
       {places.length === 0 ? (
         <p className="jp-GpuShare-faint">{trans.__('No GPUs.')}</p>
@@ -155,6 +156,24 @@ const Node = React.memo(function Node({
     </section>
   );
 });
+
+/** CPU and memory of the machine, and what saved GPU memory uses of it. */
+function Host({ node, trans }: { node: NodeRow; trans: TranslationBundle }): JSX.Element | null {
+  const { host_cpu, host_memory_mib, host_used_mib, saved_mib, saved_left_mib } = node;
+  const facts = [
+    host_cpu == null ? '' : trans.__('CPU %1', percentText(host_cpu)),
+    host_used_mib == null || host_memory_mib == null
+      ? ''
+      : trans.__('host memory %1 of %2', memoryText(host_used_mib), memoryText(host_memory_mib)),
+    saved_mib > 0 || saved_left_mib != null
+      ? trans.__('saved GPU memory %1', memoryText(saved_mib ?? 0))
+      : '',
+    saved_left_mib == null ? '' : trans.__('%1 left for it', memoryText(saved_left_mib))
+  ].filter(fact => fact !== '');
+  return facts.length === 0 ? null : (
+    <p className="jp-GpuShare-faint jp-GpuShareDashboard-host">{facts.join(' · ')}</p>
+  );
+}
 
 /** The capability tiers that the node's self-test did not find, and why. */
 function Cannot({
@@ -257,7 +276,9 @@ function barText(device: DeviceRow, trans: TranslationBundle): string {
       : '',
     device.utilization === null
       ? ''
-      : trans.__('utilization %1\u00a0%', Math.round(100 * device.utilization))
+      : trans.__('utilization %1\u00a0%', Math.round(100 * device.utilization)),
+    device.temperature_c == null ? '' : `${device.temperature_c}\u00a0°C`, // == null: older servers
+    device.power_w == null ? '' : `${device.power_w}\u00a0W`
   ]
     .filter(part => part !== '')
     .join(' · ');
@@ -276,6 +297,7 @@ function whoText(one: ITenant, trans: TranslationBundle): string {
 function hereText(one: ITenant, trans: TranslationBundle): string {
   return [
     whoText(one, trans),
+    one.user ?? '',
     one.state === 'suspended' ? trans.__('suspended') : '',
     one.usedMib === null ? '' : memoryText(one.usedMib),
     one.borrowedMib > 0 ? trans.__('%1 borrowed', memoryText(one.borrowedMib)) : ''

@@ -6,6 +6,7 @@ export interface ITenant {
   readonly key: string;
   readonly name: string | null;
   readonly project: string | null;
+  readonly user: string | null;
   readonly state: string | null;
   readonly gpu: number | null;
   readonly usedMib: number | null;
@@ -98,6 +99,7 @@ function tenantOf(
       key,
       name: null,
       project: null,
+      user: null,
       state: null,
       gpu: null,
       usedMib: null,
@@ -114,6 +116,7 @@ function tenantOf(
     key,
     name: workload.name.split('/').pop() || (workload.kernel_id === null ? id : null),
     project: workload.project,
+    user: workload.user || null,
     state: report?.state ?? workload.state,
     gpu: workload.request.gpu,
     usedMib: report === null ? null : Math.floor(report.memory_mib.used / share),

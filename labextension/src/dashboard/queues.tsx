@@ -5,10 +5,10 @@ import * as React from 'react';
 import { ProjectRow, QueueRow, QueueSample } from '../schema';
 import { ColumnChooser, Download } from './columnChooser';
 import { IColumn } from './columns';
-import { queueSeries, seriesText } from './queueSeries';
+import { IQueueSeries, queueSeries, seriesText } from './queueSeries';
 import { DataTable } from './dataTable';
 import { IQueueNode, queueTree } from './queueTree';
-import { Plot } from './plot';
+import { ILine, Plot } from './plot';
 
 export const SPANS = [15, 60, 360, 1440] as const;
 
@@ -105,6 +105,7 @@ function OverTime(
 ): JSX.Element {
   const { queue, pool, history, minutes, trans } = props;
   const series = React.useMemo(() => queueSeries(history, queue, pool), [history, queue, pool]);
+  const lines = React.useMemo(() => linesOf(series, trans), [series, trans]);
   return (
     <section aria-label={trans.__('History')} className="jp-GpuShareDashboard-time">
       <div className="jp-GpuShareDashboard-tools">
@@ -123,11 +124,47 @@ function OverTime(
         </label>
       </div>
       <Plot
-        series={series}
+        times={series.times}
+        lines={lines}
         text={seriesText(series, queue, pool, trans)}
         theme={props.theme}
-        trans={trans}
       />
     </section>
   );
+}
+
+function linesOf(series: IQueueSeries, trans: TranslationBundle): ILine[] {
+  return [
+    {
+      key: 'allocated',
+      label: trans.__('Allocated'),
+      color: '--jp-success-color1',
+      width: 2,
+      fill: true,
+      values: series.allocated
+    },
+    {
+      key: 'fairShare',
+      label: trans.__('Fair share'),
+      color: '--jp-brand-color1',
+      width: 2,
+      dash: [8, 4],
+      values: series.fairShare
+    },
+    {
+      key: 'quota',
+      label: trans.__('Quota'),
+      color: '--jp-ui-font-color1',
+      width: 1,
+      values: series.quota
+    },
+    {
+      key: 'requested',
+      label: trans.__('Requested'),
+      color: '--jp-warn-color1',
+      width: 2,
+      dash: [2, 4],
+      values: series.requested
+    }
+  ];
 }

@@ -2,7 +2,8 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { WorkloadView } from '../schema';
+import { ChartGrid } from '../charts/grid';
+import { NodeRow, WorkloadView } from '../schema';
 import { ColumnChooser, Download } from './columnChooser';
 import {
   evictionColumns,
@@ -18,29 +19,33 @@ import { Map } from './map';
 import { People } from './people';
 import { placements, withCurrentNames } from './placement';
 import { Queues } from './queues';
+import { IRowAction, kernelOfWorkload, nodeActions, workloadActions } from './rowActions';
 import { ITableRows, TableName } from './state';
 import { IDashboardProps, tabNames } from './views';
+import { WorkloadPage } from './workloadPage';
 
 export function ViewPanel(props: IDashboardProps): JSX.Element {
   const { state, view, trans } = props;
   switch (view) {
     case 'map':
       return <MapView {...props} />;
+    case 'charts':
+      return (
+        <ChartGrid
+          source={props.charts}
+          panels={props.panels}
+          nodes={state.nodes.rows!}
+          kernels={props.status?.kernels ?? []}
+          theme={props.theme}
+          trans={trans}
+        />
+      );
     case 'queues':
       return <QueuesView {...props} />;
     case 'workloads':
       return <WorkloadsView {...props} />;
     case 'nodes':
-      return (
-        <TableView
-          {...props}
-          table="nodes"
-          of={nodeColumns}
-          rows={state.nodes.rows!}
-          rowId={row => row.name}
-          empty={trans.__('No node has reported yet.')}
-        />
-      );
+      return <NodesView {...props} />;
     case 'pools':
       return (
         <TableView
@@ -86,15 +91,56 @@ function useNamed({ state, status }: IDashboardProps): readonly WorkloadView[] {
 }
 
 function WorkloadsView(props: IDashboardProps): JSX.Element {
+  const { status, actions, trans } = props;
   const rows = useNamed(props);
-  return (
+  const [picked, setPicked] = React.useState<string | null>(null);
+  const pick = React.useCallback((row: WorkloadView) => setPicked(row.id), []);
+  const actionsOf = React.useCallback(
+    (row: WorkloadView) =>
+      workloadActions(row, kernelOfWorkload(row, status), status, actions, trans),
+    [status, actions, trans]
+  );
+  const workload = rows.find(row => row.id === picked);
+  return workload !== undefined ? (
+    <WorkloadPage
+      workload={workload}
+      kernel={kernelOfWorkload(workload, status)}
+      evictions={props.state.evictions.rows ?? []}
+      actions={actionsOf(workload)}
+      charts={props.charts}
+      theme={props.theme}
+      onClose={() => setPicked(null)}
+      trans={trans}
+    />
+  ) : (
     <TableView
       {...props}
       table="workloads"
       of={workloadColumns}
       rows={rows}
       rowId={row => row.id}
-      empty={props.trans.__('No workloads.')}
+      onPick={pick}
+      actionsOf={actionsOf}
+      empty={trans.__('No workloads.')}
+    />
+  );
+}
+
+function NodesView(props: IDashboardProps): JSX.Element {
+  const { state, status, actions, trans } = props;
+  const actionsOf = React.useCallback(
+    (row: NodeRow) => nodeActions(row, status, actions, trans),
+    [status, actions, trans]
+  );
+  return (
+    <TableView
+      {...props}
+      table="nodes"
+      of={nodeColumns}
+      rows={state.nodes.rows!}
+      rowId={row => row.name}
+      actionsOf={actionsOf}
+      empty={trans.__('No node has reported yet.')}
     />
   );
 }
@@ -140,6 +186,8 @@ interface ITableViewProps<Name extends TableName> extends IDashboardProps {
   rows: ITableRows[Name];
   rowId: (row: ITableRows[Name][number]) => string;
   empty: string;
+  onPick?: (row: ITableRows[Name][number]) => void;
+  actionsOf?: (row: ITableRows[Name][number]) => readonly IRowAction[];
 }
 
 function TableView<Name extends TableName>(props: ITableViewProps<Name>): JSX.Element {
@@ -177,6 +225,8 @@ function TableView<Name extends TableName>(props: ITableViewProps<Name>): JSX.El
         shown={shown}
         filter={filter}
         rowId={props.rowId}
+        onPick={props.onPick}
+        actionsOf={props.actionsOf}
         trans={trans}
       />
     </>

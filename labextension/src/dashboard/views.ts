@@ -1,12 +1,16 @@
 /** The views of the dashboard and the tables that they need. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
+import { IChartPanels } from '../charts/grid';
+import { ChartSource } from '../charts/source';
 import { MemberLimit, Status } from '../schema';
 import { ManagerAction } from './people';
+import { ITableActions } from './rowActions';
 import { IClusterState, TableName } from './state';
 
 export const VIEWS = [
   'map',
+  'charts',
   'queues',
   'workloads',
   'nodes',
@@ -20,8 +24,9 @@ export type View = (typeof VIEWS)[number];
 /** The tables to poll per view. The totals always need nodes and workloads. */
 export const NEEDS: { readonly [view in View]: readonly TableName[] } = {
   map: ['nodes', 'workloads', 'pools'],
+  charts: ['nodes', 'workloads'],
   queues: ['nodes', 'workloads', 'queues', 'projects', 'history'],
-  workloads: ['nodes', 'workloads'],
+  workloads: ['nodes', 'workloads', 'evictions'],
   nodes: ['nodes', 'workloads'],
   pools: ['nodes', 'workloads', 'pools'],
   projects: ['nodes', 'workloads', 'projects'],
@@ -32,6 +37,7 @@ export const NEEDS: { readonly [view in View]: readonly TableName[] } = {
 /** The tables that a view shows. */
 export const SHOWS: { readonly [view in View]: readonly TableName[] } = {
   map: ['nodes', 'workloads', 'pools'],
+  charts: ['nodes'],
   queues: ['queues', 'projects'],
   workloads: ['workloads'],
   nodes: ['nodes'],
@@ -58,12 +64,16 @@ export interface IDashboardProps {
   onRetry: () => void;
   onManage: (workload: string, action: ManagerAction) => Promise<void>;
   onLimit: (limit: MemberLimit) => Promise<void>;
+  charts: ChartSource;
+  panels: IChartPanels;
+  actions: ITableActions;
   trans: TranslationBundle;
 }
 
 export function tabNames(trans: TranslationBundle): { readonly [view in View]: string } {
   return {
     map: trans.__('Map'),
+    charts: trans.__('Charts'),
     queues: trans.__('Queues'),
     workloads: trans.__('Workloads'),
     nodes: trans.__('Nodes'),

@@ -2,17 +2,28 @@
 import { IThemeManager, MainAreaWidget, ReactWidget } from '@jupyterlab/apputils';
 import { IStateDB } from '@jupyterlab/statedb';
 import { TranslationBundle } from '@jupyterlab/translation';
+import { IDisposable } from '@lumino/disposable';
 import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
+import { IChartPanels } from '../charts/grid';
+import { ChartSource } from '../charts/source';
 import { gpuIcon } from '../icon';
 import { IGpuShare } from '../tokens';
 import { ClusterTables } from './clusterTables';
 import { Dashboard } from './dashboard';
+import { ITableActions } from './rowActions';
 import { TableName } from './state';
+import { TableActions } from './tableActions';
 import { Chosen, NEEDS, View, VIEWS } from './views';
 
+export { dragOut, makeChart, type ChartContent, type IChartContext } from '../charts/panel';
+export { CHARTS, chartTitle, type ChartName } from '../charts/charts';
+export { ChartSource };
+
 const WIDGET_ID = 'jupyter-gpushare-dashboard';
+/** The page of a workload has charts too. */
+const WITH_CHARTS: readonly View[] = ['charts', 'workloads'];
 const STATE_KEY = 'jupyter-gpushare:dashboard';
 
 /** What is saved between visits. */
@@ -27,6 +38,8 @@ export interface IDashboardContext {
   trans: TranslationBundle;
   themes: IThemeManager | null;
   memory: IStateDB | null;
+  charts: ChartSource;
+  panels: IChartPanels;
 }
 
 export class DashboardContent extends ReactWidget {
@@ -34,6 +47,7 @@ export class DashboardContent extends ReactWidget {
     super();
     this.addClass('jp-GpuShareDashboard');
     this.cluster = new ClusterTables(context.gpushare);
+    this.actions = new TableActions(context.gpushare, () => this.cluster.refresh(), context.trans);
     this.cluster.changed.connect(this.redraw, this);
     context.gpushare.changed.connect(this.redraw, this);
     context.themes?.themeChanged.connect(this.redraw, this);
@@ -50,6 +64,7 @@ export class DashboardContent extends ReactWidget {
   dispose(): void {
     this.context.gpushare.changed.disconnect(this.redraw, this);
     this.context.themes?.themeChanged.disconnect(this.redraw, this);
+    this.charts?.dispose();
     this.cluster.dispose();
     super.dispose();
   }
@@ -66,11 +81,11 @@ export class DashboardContent extends ReactWidget {
 
   protected onBeforeHide(msg: Message): void {
     super.onBeforeHide(msg);
-    this.cluster.watch([], this.settings.minutes);
+    this.rest();
   }
 
   protected onBeforeDetach(msg: Message): void {
-    this.cluster.watch([], this.settings.minutes);
+    this.rest();
     super.onBeforeDetach(msg);
   }
 
@@ -91,6 +106,9 @@ export class DashboardContent extends ReactWidget {
         onRetry={() => this.cluster.refresh()}
         onManage={(workload, action) => this.cluster.manage(workload, action)}
         onLimit={limit => this.cluster.limit(limit)}
+        charts={this.context.charts}
+        panels={this.context.panels}
+        actions={this.actions}
         trans={trans}
       />
     );
@@ -114,9 +132,26 @@ export class DashboardContent extends ReactWidget {
 
   private refresh(): void {
     if (this.isVisible) {
-      this.cluster.watch(NEEDS[this.settings.view], this.settings.minutes);
+      const { view, minutes } = this.settings;
+      this.cluster.watch(NEEDS[view], minutes);
+      if (WITH_CHARTS.includes(view)) {
+        this.charts ??= this.context.charts.watch();
+      } else {
+        this.stopCharts();
+      }
       this.update();
     }
+  }
+
+  /** Hidden: nothing is polled. */
+  private rest(): void {
+    this.cluster.watch([], this.settings.minutes);
+    this.stopCharts();
+  }
+
+  private stopCharts(): void {
+    this.charts?.dispose();
+    this.charts = null;
   }
 
   private redraw(): void {
@@ -126,6 +161,8 @@ export class DashboardContent extends ReactWidget {
   }
 
   private readonly cluster: ClusterTables;
+  private readonly actions: ITableActions;
+  private charts: IDisposable | null = null;
   private settings: ISettings = { view: 'map', minutes: 60, chosen: {} };
   /** Choices made before the saved state was loaded override it. */
   private changedSettings: Partial<ISettings> = {};

@@ -152,6 +152,7 @@ function Body({ gpushare, panel, asking, actions, trans }: IBodyProps): JSX.Elem
         <Card
           status={state.status}
           kernel={kernel}
+          defaultShare={state.defaultShare}
           asked={state.asked[kernel.kernel_id] ?? null}
           asking={asking}
           actions={actions}
@@ -171,10 +172,12 @@ interface ICardProps extends Pick<IBodyProps, 'asking' | 'actions' | 'trans'> {
   status: Status;
   kernel: Kernel;
   asked: IPendingAction | null;
+  defaultShare: string;
 }
 
-function Card({ status, kernel, asked, asking, actions, trans }: ICardProps): JSX.Element {
-  const choices = useChoices(status);
+function Card(props: ICardProps): JSX.Element {
+  const { status, kernel, asked, asking, actions, trans } = props;
+  const choices = useChoices(status, props.defaultShare);
   const asks = asking || kernel.state === 'detached';
   return (
     <KernelCard

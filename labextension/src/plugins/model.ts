@@ -1,8 +1,9 @@
 /** Provides the model, and owns the settings. */
-import { JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
 
 import { GpuShare } from '../model';
-import { PLUGIN_ID } from '../settings';
+import { followSettings, PLUGIN_ID } from '../settings';
 import { IGpuShare } from '../tokens';
 
 export const model: JupyterFrontEndPlugin<IGpuShare> = {
@@ -10,5 +11,10 @@ export const model: JupyterFrontEndPlugin<IGpuShare> = {
   description: 'The state of my GPU shares.',
   autoStart: true,
   provides: IGpuShare,
-  activate: () => new GpuShare()
+  optional: [ISettingRegistry],
+  activate: (_app: JupyterFrontEnd, registry: ISettingRegistry | null) => {
+    const made = new GpuShare();
+    const settings = followSettings(registry, () => made.setDefaultShare(settings().defaultShare));
+    return made;
+  }
 };

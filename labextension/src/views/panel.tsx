@@ -174,7 +174,7 @@ function PolicyProblems({
 
 function Kernels(props: IPanelProps & { status: Status }): JSX.Element {
   const { state, status, trans } = props;
-  const choices = useChoices(status);
+  const choices = useChoices(status, state.defaultShare);
   if (status.kernels.length === 0) {
     return (
       <p className="jp-GpuShare-faint">
@@ -206,9 +206,12 @@ function Kernels(props: IPanelProps & { status: Status }): JSX.Element {
 }
 
 /** The same object while the choices are equal, so that memoized cards do not render again. */
-export function useChoices({ projects, node_pools, priority_classes, presets }: Status): IChoices {
+export function useChoices(
+  { projects, node_pools, priority_classes, presets }: Status,
+  defaultShare: string
+): IChoices {
   return React.useMemo(
-    () => ({ projects, node_pools, priority_classes, presets }),
-    [projects, node_pools, priority_classes, presets]
+    () => ({ projects, node_pools, priority_classes, presets, defaultShare }),
+    [projects, node_pools, priority_classes, presets, defaultShare]
   );
 }

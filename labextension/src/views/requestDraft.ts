@@ -1,9 +1,14 @@
 /** The values of the request form as typed, and the request that they make. Pure. */
 import { Unit } from '../amounts';
 import { Kernel, KernelRequest, Status } from '../schema';
+import { DEFAULT_SHARE } from '../state';
 
 /** The options of the form. */
-export type IChoices = Pick<Status, 'projects' | 'node_pools' | 'priority_classes' | 'presets'>;
+export interface IChoices
+  extends Pick<Status, 'projects' | 'node_pools' | 'priority_classes' | 'presets'> {
+  /** What is offered first: GPUs, memory, or the name of a preset. */
+  readonly defaultShare: string;
+}
 
 /** The field values as typed. */
 export interface IDraft {
@@ -20,9 +25,9 @@ export interface IDraft {
 
 export function firstDraft(kernel: Kernel | null, choices: IChoices): IDraft {
   const { gpu = null, gpu_memory_mib = null } = kernel?.request ?? {};
-  return {
+  const draft: IDraft = {
     unit: gpu_memory_mib === null ? 'gpu' : 'gpu_memory',
-    amount: gpu_memory_mib !== null ? `${gpu_memory_mib}MiB` : String(gpu ?? 0.5),
+    amount: gpu_memory_mib !== null ? `${gpu_memory_mib}MiB` : String(gpu ?? DEFAULT_SHARE),
     limit: kernel?.limit.gpu === null || kernel === null ? '' : String(kernel.limit.gpu),
     project: kernel?.project ?? choices.projects[0] ?? '',
     pools: '',
@@ -30,6 +35,18 @@ export function firstDraft(kernel: Kernel | null, choices: IChoices): IDraft {
     preset: kernel?.preset ?? null,
     queueAnyway: false
   };
+  return gpu === null && gpu_memory_mib === null ? withDefault(draft, choices) : draft;
+}
+
+/** The draft of someone who has no share yet: the share of the settings. */
+function withDefault(draft: IDraft, { defaultShare, presets }: IChoices): IDraft {
+  const text = defaultShare.trim();
+  const preset = presets.find(one => one.name === text);
+  if (preset !== undefined) {
+    return draftOf(preset.request, draft, preset.name);
+  }
+  const unit = /[a-z]/i.test(text) ? 'gpu_memory' : 'gpu';
+  return text === '' ? draft : { ...draft, unit, amount: text };
 }
 
 /** The draft for a whole request; fields that the request does not set keep their values. */

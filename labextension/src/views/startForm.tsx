@@ -47,7 +47,7 @@ export function StartForm(props: IStartFormProps): JSX.Element {
         <RequestForm
           id="gpushare-start"
           kernel={null}
-          choices={state.status}
+          choices={{ ...state.status, defaultShare: state.defaultShare }}
           refusal={refusal}
           busy={checking}
           onSubmit={start}
