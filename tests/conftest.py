@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.example_counts import examples
 
@@ -25,7 +25,12 @@ SERVER_FIXTURES: Final = {"postgresql", "kept_postgresql"}
 LONGEST_FIRST: Final = ("ui", "story", "security", "agent")
 """Folders whose files take minutes. Parallel workers start with them, so that none is the last."""
 
-settings.register_profile("effort", max_examples=examples(100))
+settings.register_profile(  # a slow machine is no failure
+    "effort",
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("effort")
 
 

@@ -76,8 +76,8 @@ class PolicyProjectSchema(StrictSchema):
     members: list[Member] = []
     """User names, `group:NAME`, or `*`. An empty list and `*` admit every user."""
     managers: list[Member] = []
-    """User names and `group:NAME` that see the notebooks of all members and may release, suspend,
-    limit and prioritize them.
+    """User names and `group:NAME` that see the notebooks of all members and may release, limit
+    and prioritize them.
     """
     members_policy: MembersPolicySchema | None = None
     """Rules between the members: fairness, weights and limits of a person."""
