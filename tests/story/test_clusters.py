@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import ssl
 import sys
 
 import pytest
@@ -89,3 +91,20 @@ def test_a_restart_of_the_kernel_ends_its_cluster(lab, notebook):
     eventually(lambda: lab.allocated() == 1, "both shares")
     lab.rest("POST", f"api/kernels/{nb.kernel_id}/restart")
     eventually(lambda: lab.allocated() == 0, "no share is left")
+
+
+def test_dask_answers_nobody_without_the_key_of_the_cluster(notebook):
+    pytest.importorskip("distributed")
+    nb = notebook()
+    nb.ok(START.format("1, 0.5, backend='dask'"), 60)
+    scheme, address = nb.ok("print(c.client.cluster.scheduler_address)").strip().split("://")
+    assert scheme == "tls"
+    host, port = address.split(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # whoever the server is
+    with (
+        socket.create_connection((host, int(port)), timeout=60) as plain,
+        pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"),
+        context.wrap_socket(plain) as connection,
+    ):
+        connection.recv(1)

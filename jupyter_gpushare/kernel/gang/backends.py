@@ -7,7 +7,9 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..rpc import GpuError
@@ -30,15 +32,24 @@ class Backend(Protocol):
 
 
 class DaskBackend:
-    """A Dask scheduler in this kernel."""
+    """A Dask scheduler in this kernel. TLS with certificates of its own: on a machine with several
+    users, everybody reaches loopback, and whoever reaches a Dask scheduler runs code in it.
+    """
 
     def __init__(self) -> None:
         from distributed import Client, Scheduler, SpecCluster
 
+        security = _temporary_security()
+        self._folder = tempfile.TemporaryDirectory(prefix="gpushare-dask-")  # of this user alone
+        self._credentials = _write_credentials(security, Path(self._folder.name))
         options = {"host": LOOPBACK, "port": 0, "dashboard": False}
         self._cluster = SpecCluster(
-            scheduler={"cls": Scheduler, "options": options},
+            scheduler={
+                "cls": Scheduler,
+                "options": {**options, "protocol": "tls://", "security": security},
+            },
             workers={},
+            security=security,
             silence_logs=logging.WARNING,  # as of Dask's LocalCluster: they appear under the cells
         )
         self.client: Any = Client(self._cluster)
@@ -48,7 +59,8 @@ class DaskBackend:
         worker = [sys.executable, "-m", "distributed.cli.dask_worker"]
         options = ["--no-nanny", "--no-dashboard", "--nthreads", "1"]
         timeout = ["--death-timeout", str(DEATH_TIMEOUT_S)]
-        return [*worker, self._cluster.scheduler_address, *options, *timeout]
+        address = self._cluster.scheduler_address
+        return [*worker, address, *self._credentials, *options, *timeout]
 
     def connected(self) -> int:
         """Number of workers."""
@@ -58,6 +70,30 @@ class DaskBackend:
         """The workers end by themselves."""
         self.client.close()
         self._cluster.close()
+        self._folder.cleanup()
+
+
+def _temporary_security() -> Any:
+    """A key and a certificate, valid for this cluster only."""
+    from distributed import Security
+
+    try:
+        return Security.temporary()
+    except ImportError:
+        text = "a Dask cluster needs cryptography, which is not installed in this environment"
+        raise GpuError(text, "unavailable") from None
+
+
+def _write_credentials(security: Any, folder: Path) -> list[str]:
+    """Options of a worker that name the files."""
+    texts = {
+        "--tls-ca-file": security.tls_ca_file,
+        "--tls-cert": security.tls_worker_cert,
+        "--tls-key": security.tls_worker_key,
+    }
+    for option, text in texts.items():
+        (folder / f"{option[2:]}.pem").write_text(text)
+    return [part for option in texts for part in (option, str(folder / f"{option[2:]}.pem"))]
 
 
 class IpyparallelBackend:
