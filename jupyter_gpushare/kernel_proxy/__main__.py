@@ -5,6 +5,7 @@ kernel's provisioner.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -33,11 +34,24 @@ def main() -> int:
     # the provisioner decides about interrupts, and stops the proxy
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        _proxy(options).run()
+        proxy = _proxy(options)
+        proxy.run()
     except (OSError, ValueError, KeyError, UnsupportedConnection, zmq.ZMQError) as error:
         sys.stderr.write(f"gpushare: the cell gate of {options.front.name} failed: {error}\n")
         return FAILED
+    if proxy.is_orphan:
+        _remove_files(options.back)
     return 0
+
+
+def _remove_files(back: Path) -> None:
+    """What the server would have removed: the kernel's connection file, with its key, and the
+    sockets in the same folder.
+    """
+    with contextlib.suppress(OSError):
+        for path in (back, *back.parent.glob("k-[1-5]")):
+            path.unlink()
+        back.parent.rmdir()
 
 
 def _proxy(options: argparse.Namespace) -> KernelProxy:

@@ -63,6 +63,8 @@ class KernelProxy:
         self._kernel_pid: int | None = None
         self._gone_after_s, self._gone_at = gone_after_s, math.inf
         self._stopping = self._has_dropped = False
+        self.is_orphan = False
+        """The server has ended without stopping the proxy."""
         self._next_tick = 0.0
         self._poller = zmq.Poller()
         self._handlers: dict[Any, Callable[[], None]] = {}
@@ -218,7 +220,7 @@ class KernelProxy:
 
     def _end_orphan(self) -> None:
         """The server has ended without a word. Kernels that do not notice it are ended."""
-        self._stopping = True
+        self._stopping = self.is_orphan = True
         if self._kernel_pid is None:
             return
         with contextlib.suppress(OSError):

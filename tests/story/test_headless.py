@@ -4,6 +4,9 @@ kernelspec, wait for it, and release it.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.environments import python_of
@@ -16,6 +19,7 @@ __all__ = ["other_kernel"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 ALLOCATE = "from jupyter_gpushare import simgpu; b = simgpu.alloc('1GiB'); print('on a GPU')"
+BACK = re.compile(r"--back (\S+)")
 FOREVER = "import time; time.sleep(600)"
 
 
@@ -52,7 +56,7 @@ def test_a_killed_tool_frees_its_share_at_once(server):
     with tool(server, *execute(path)) as nbconvert:
         eventually(lambda: server.devices()[0]["memory_mib"]["used"] == 1024, "it runs", 60)
         nbconvert.process.kill()
-        eventually(lambda: server.allocated() == 0, "the share is free", 10)
+        eventually(lambda: server.allocated() == 0, "the share is free", 30)
     server.nothing_is_left()
 
 
@@ -75,10 +79,15 @@ def test_kernels_of_other_languages_end_with_a_killed_tool(server, other_kernel,
     with tool(server, *execute(path)) as nbconvert:
         eventually(marker.exists, f"its first cell has run; {nbconvert.text}", 60)
         assert server.allocated() == 0.5
+        [folder] = {
+            Path(found[1]).parent for found in map(BACK.search, _kernel_lines(server)) if found
+        }
+        assert any(folder.iterdir())
         nbconvert.process.kill()
-        eventually(lambda: server.allocated() == 0, "the share is free", 10)
+        eventually(lambda: server.allocated() == 0, "the share is free", 30)
     server.nothing_is_left()
     eventually(lambda: not _kernel_lines(server), "no kernel or proxy is left")
+    assert not folder.exists(), "no key is left"
 
 
 def _kernel_lines(server) -> list[str]:
