@@ -101,7 +101,7 @@ def test_dask_answers_nobody_without_the_key_of_the_cluster(notebook):
     assert scheme == "tls"
     host, port = address.split(":")
     context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # whoever the server is
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         socket.create_connection((host, int(port)), timeout=60) as plain,
         pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"),

@@ -32,8 +32,8 @@ class Backend(Protocol):
 
 
 class DaskBackend:
-    """A Dask scheduler in this kernel. TLS with certificates of its own: on a machine with several
-    users, everybody reaches loopback, and whoever reaches a Dask scheduler runs code in it.
+    """A Dask scheduler in this kernel. It uses TLS with certificates of its own: all users of the
+    machine can connect to loopback, and a Dask scheduler runs the code of its clients.
     """
 
     def __init__(self) -> None:
