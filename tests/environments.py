@@ -28,13 +28,14 @@ IRKERNEL = Path("/usr/lib/R/site-library/IRkernel")
 @dataclass(frozen=True)
 class Environment:
     """`pythons`: versions that will do, the best first. `has_package`: our entry points, as in the
-    environment of a tool.
+    environment of a tool. `extras`: what else of our dependencies it has.
     """
 
     name: str
     pythons: tuple[str, ...]
     packages: tuple[str, ...]
     has_package: bool = False
+    extras: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -68,6 +69,7 @@ ENVIRONMENTS = {
             ("3.11", "3.12"),
             ("jupyter_server==2.13.*", "jupyterlab==4.2.*", "ipykernel==6.29.*"),
             has_package=True,
+            extras=("scheduler",),
         ),
     )
 }
@@ -118,7 +120,10 @@ def build(environment: Environment) -> str:
     uv = [sys.executable, "-m", "uv", "--quiet"]
     try:
         subprocess.run([*uv, "venv", "--python", python, str(environment.folder)], check=True)
-        packages = [*environment.packages, *(_dependencies() if environment.has_package else ())]
+        packages = [
+            *environment.packages,
+            *(_dependencies(environment.extras) if environment.has_package else ()),
+        ]
         install = [*uv, "pip", "install", "--python", str(environment.python), *packages]
         subprocess.run(install, check=True)
     except subprocess.CalledProcessError as error:
@@ -129,10 +134,12 @@ def build(environment: Environment) -> str:
     return ""
 
 
-def _dependencies() -> list[str]:
+def _dependencies(extras: Iterable[str]) -> list[str]:
     import tomllib
 
-    return list(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = project["optional-dependencies"]
+    return [*project["dependencies"], *(one for extra in extras for one in optional[extra])]
 
 
 def _link_package(environment: Environment) -> None:

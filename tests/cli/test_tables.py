@@ -205,10 +205,13 @@ def test_why_of_what_is_over_says_how_it_ended_and_nobody_waits_is_said_so(tmp_p
         waiting = rows(await call("waiting", "--csv", "--columns", "workload,expected_seconds"))
         assert waiting == [{"workload": "job", "expected_seconds": ""}]
         assert (await call("cancel", "job")).status == 0
-        assert (await call("why", "job")).stdout == "job has ended: Cancelled.\n"
+        assert (await call("why", "job")).stdout == "job has ended: Cancelled by root.\n"
         (ended,) = rows(await call("list", "--all", "--csv"))
-        assert (ended["state"], ended["reason"]) == ("ended", "Cancelled.")
-        assert json.loads((await call("why", "job", "--json")).stdout)["message"] == "Cancelled."
+        assert (ended["state"], ended["reason"]) == ("ended", "Cancelled by root.")
+        assert (
+            json.loads((await call("why", "job", "--json")).stdout)["message"]
+            == "Cancelled by root."
+        )
         assert (await call("waiting")).stdout == "No pending workloads.\n"
 
     after_an_hour(tmp_path, story)

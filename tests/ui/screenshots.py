@@ -9,9 +9,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from ui.lab import demo, run_script
+from ui.lab import demo, demo_without_turns, run_script
 
 STORIES = ("request_and_wait.mjs", "story.mjs", "kernel_killed.mjs", "dashboard.mjs", "widgets.mjs")
+WITHOUT_TURNS = ("request_and_wait.mjs",)
 FRAMES = {
     "two-halves-burst": "1. Two notebooks have half a GPU each and borrow memory: 70 of 80 GiB.",
     "a-whole-gpu-lands": "2. A third one gets a whole GPU; a notebook is saved and moved.",
@@ -57,7 +58,7 @@ def framed(picture: Image.Image, words: str) -> Image.Image:
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images").resolve()
     for story in STORIES:
-        with demo() as url:
+        with (demo_without_turns if story in WITHOUT_TURNS else demo)() as url:
             run_script(story, url, str(folder))
     animate(folder)
     print(*sorted(path.name for path in folder.iterdir()), sep="\n")  # noqa: T201 - it is a command
