@@ -93,12 +93,23 @@ def test_a_container_that_is_added_to_a_running_pod(policy: ControlPlane):
     running["metadata"] |= {"name": "running", "namespace": OTHER}
     api.apply(running)
     path = f"{api.path(running)}/ephemeralcontainers"
-    added = api.get(path)
-    added["spec"]["ephemeralContainers"] = [
-        {"name": "debug", "image": "none", "env": [DEVICES | {"value": "all"}]}
-    ]
+
+    def add(value: str) -> None:
+        """Again if the pod has changed meanwhile."""
+        env = [DEVICES | {"value": value}]
+        while True:
+            changed = api.get(path)
+            changed["spec"]["ephemeralContainers"] = [
+                {"name": "debug", "image": "none", "env": env}
+            ]
+            try:
+                api.call("PUT", path, changed)
+                return
+            except Refused as error:
+                if "has been modified" not in str(error):
+                    raise
+
     with pytest.raises(Refused, match="NVIDIA_VISIBLE_DEVICES may not be set"):
-        api.call("PUT", path, added)
-    added["spec"]["ephemeralContainers"][0]["env"][0]["value"] = "void"
-    api.call("PUT", path, added)
+        add("all")
+    add("void")
     api.remove(running)
