@@ -17,11 +17,7 @@ from tests.kube.control_plane import until
 from tests.kube.lab import GPUS, NAMESPACE, Lab
 from tests.story.front_end import eventually
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    # of the client's WebSocket
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = pytest.mark.timeout(600)
 
 
 def execute(lab: Lab, *command: str) -> str:
