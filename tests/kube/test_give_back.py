@@ -32,6 +32,13 @@ def label(lab: Lab, value: str | None) -> None:
     lab.cluster.control_plane.label_node(lab.cluster.name, **{names.MANAGED_LABEL: value})
 
 
+def uncordoned(lab: Lab, node: str) -> bool:
+    """What the command answered is part of the output of a failed test."""
+    said = execute(lab, "jupyter-gpushare", "uncordon", node)
+    sys.stdout.write(f"uncordon: {said}\n")
+    return f"Node {node} accepts workloads." in said
+
+
 def timed(condition: Callable[[], object], what: str) -> None:
     """The time is in the output of `pytest -rP`."""
     begun = time.monotonic()
@@ -57,7 +64,7 @@ def test_a_node_is_given_back_and_shared_again(lab: Lab):
         until(lambda: not reserved(lab), "the agent is gone too")
     finally:
         label(lab, names.MANAGED_VALUE)
-        execute(lab, "jupyter-gpushare", "uncordon", node)
+        until(lambda: uncordoned(lab, node), "the node accepts workloads")
     timed(lab.is_ready, "the node is ready")
     assert len(lab.pods(names.COMPONENT_SLOT)) == GPUS
     notebook.until("attached", within=120)
