@@ -18,6 +18,7 @@ import psutil
 from tests.story.front_end import TOKEN, Rest, eventually
 from tests.workers import free_port
 
+ROOT = Path(__file__).parents[2]
 POLICY = """\
 node_pools:
   - {name: default, workloads_per_gpu: 4, placement: {gpu: binpack, cpu: binpack}}
@@ -99,6 +100,8 @@ class Server(Rest):
             for name, value in os.environ.items()
             if not name.startswith(("JUPYTER", "GPUSHARE", "JPY"))
         }
+        if self.python != sys.executable:  # an environment without this tree
+            mine["PYTHONPATH"] = ROOT
         return clean | {name: str(value) for name, value in mine.items()}
 
     def _write_kernelspecs(self) -> None:
