@@ -25,6 +25,7 @@ from . import texts
 from .agent_link import ProxyAgentLink
 from .held_cell import SHOW_AFTER_S, HeldCell, ProxiedCellOutput
 from .messages import Frames, Reply, Request
+from .subshells import Subshells
 from .visible_gpus import VisibleGpus
 
 __all__ = ["ProxiedCellGate"]
@@ -43,6 +44,7 @@ class ProxiedCellGate:
         output: ProxiedCellOutput,
         forward: Callable[[Frames], None],
         visible: VisibleGpus,
+        subshells: Subshells,
         relaunch: Callable[[str], None],
         *,
         wants_gpu: bool,
@@ -54,6 +56,7 @@ class ProxiedCellGate:
         """
         self._link, self._output, self._forward = link, output, forward
         self._visible, self._relaunch = visible, relaunch
+        self._subshells = subshells
         self._is_fresh, self._is_relaunching = True, False
         """The process has executed nothing yet; another one replaces it."""
         self._wants_gpu, self._agent_wait_s = wants_gpu, agent_wait_s
@@ -70,6 +73,9 @@ class ProxiedCellGate:
 
     def add(self, request: Request, frames: Frames) -> None:
         """An `execute_request` has arrived."""
+        if request.subshell not in self._subshells:
+            self._refuse_cell(HeldCell(request, frames), texts.no_subshell(str(request.subshell)))
+            return
         queue = self._queues.setdefault(request.subshell, deque())
         queue.append(HeldCell(request, frames))
         if len(queue) == 1:
@@ -86,6 +92,19 @@ class ProxiedCellGate:
         if reply.status == "error" and cell.stops_on_error:
             self._abort(cell.request.subshell)
         return True
+
+    def subshell_ended(self, subshell: str) -> None:
+        """A client has deleted it: what ran there has ended, with or without a reply, and what
+        waits cannot run.
+        """
+        for cell in self._queues.pop(subshell, ()):
+            if cell.n is not None:
+                self._link.withdraw(cell.n)
+            self._refuse_cell(cell, texts.no_subshell(subshell))
+        for msg_id, cell in list(self._running.items()):
+            if cell.request.subshell == subshell:
+                del self._running[msg_id]
+                self._end_permission(cell)
 
     def interrupt(self) -> bool:
         """End all waits. Returns whether the kernel must not be interrupted: cells waited, and
@@ -165,6 +184,8 @@ class ProxiedCellGate:
     def relaunched(self, visible: str | None) -> None:
         """Another process of the kernel runs, and sees these GPUs."""
         self._visible.launched(visible)
+        for subshell in self._subshells.clear():
+            self.subshell_ended(subshell)
         self._is_fresh, self._is_relaunching = True, False
         self._advance_all()
 
@@ -262,13 +283,16 @@ class ProxiedCellGate:
         cell = self._queues[shell].popleft()
         if withdraw and cell.n is not None:
             self._link.withdraw(cell.n)
-        cell.show_busy(self._output)
-        cell.end_wait(self._output, "")
-        self._output.refuse(cell.request, text)
+        self._refuse_cell(cell, text)
         if cell.stops_on_error:
             self._abort(shell)
         else:
             self._advance(shell)
+
+    def _refuse_cell(self, cell: HeldCell, text: str) -> None:
+        cell.show_busy(self._output)
+        cell.end_wait(self._output, "")
+        self._output.refuse(cell.request, text)
 
     def _stop_waiting(self, shell: str | None) -> None:
         agent_lost = not self._link.is_connected and self._link.state in HAS_LEASE

@@ -39,11 +39,23 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """An `execute_reply` of the kernel."""
+    """A reply of the kernel."""
 
     parent_id: str
-    status: str
-    execution_count: int | None
+    msg_type: str
+    content: Mapping[str, Any]
+    """Empty if it is no JSON object."""
+
+    @property
+    def status(self) -> str:
+        """`ok`, `error` or `aborted`."""
+        return str(self.content.get("status", ""))
+
+    @property
+    def execution_count(self) -> int | None:
+        """Of the cell, if the reply has it."""
+        count = self.content.get("execution_count")
+        return count if isinstance(count, int) else None
 
 
 class Signer:
@@ -111,22 +123,21 @@ def read_request(frames: Frames, *kinds: str) -> Request | None:
     )
 
 
-def read_reply(frames: Frames) -> Reply | None:
-    """An `execute_reply`; None for every other message."""
+def read_reply(frames: Frames, *kinds: str) -> Reply | None:
+    """A reply of one of these types; None for every other message."""
     start = _delimiter_at(frames)
     if start is None or len(frames) < start + 2 + SIGNED_PARTS:
         return None
     raw_header = frames[start + 2].bytes
-    if b"execute_reply" not in raw_header:
+    if not any(kind.encode() in raw_header for kind in kinds):
         return None
-    if _object(raw_header).get("msg_type") != "execute_reply":
+    msg_type = _object(raw_header).get("msg_type")
+    if msg_type not in kinds:
         return None
-    content = _object(frames[start + 5].bytes)
-    count = content.get("execution_count")
     return Reply(
         parent_id=str(_object(frames[start + 3].bytes).get("msg_id", "")),
-        status=str(content.get("status", "")),
-        execution_count=count if isinstance(count, int) else None,
+        msg_type=str(msg_type),
+        content=_object(frames[start + 5].bytes),
     )
 
 

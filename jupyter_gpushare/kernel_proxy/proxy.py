@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import zmq
 
+from . import subshells
 from .agent_link import ProxyAgentLink
 from .channels import REQUEST_CHANNELS, KernelChannels
 from .gate import ProxiedCellGate
@@ -25,6 +26,7 @@ __all__ = ["KernelProxy"]
 
 BURST: Final = 64
 """Messages of one socket that are forwarded before the others have their turn."""
+CONTROL_REQUESTS: Final = ("interrupt_request", "shutdown_request", *subshells.REQUESTS)
 ORPHAN_GRACE_MS: Final = 2_000
 """How long a kernel may take to end itself after its server has ended."""
 DROPPED: Final = "gpushare: messages with a wrong signature are not forwarded to the kernel\n"
@@ -50,12 +52,14 @@ class KernelProxy:
         Jupyter calls no hook when it gives up restarting a kernel.
         """
         self._channels, self._signer, self._link, self._server = channels, signer, link, server
+        self._subshells = subshells.Subshells()
         output = ProxiedCellOutput(channels, signer)
         self._gate = ProxiedCellGate(
             link,
             output,
             self._to_shell,
             VisibleGpus(launched_with),
+            self._subshells,
             lambda visible: server.send({"ask": "relaunch", "visible": visible}),
             wants_gpu=wants_gpu,
             agent_wait_s=agent_wait_s,
@@ -108,10 +112,10 @@ class KernelProxy:
             "control": self._client_control,
             "stdin": self._client_stdin,
         }
+        from_kernel = {"shell": self._kernel_shell, "control": self._kernel_control}
         for channel in REQUEST_CHANNELS:
             self._add(channels.front[channel], from_clients[channel])
-            forward = self._forwarder(channel)
-            self._add(channels.back[channel], self._kernel_shell if channel == "shell" else forward)
+            self._add(channels.back[channel], from_kernel.get(channel, self._kernel_stdin))
         self._add(channels.back["iopub"], self._kernel_iopub)
         self._add(channels.front["iopub"], self._client_iopub)
         self._add(self._link.fileno, self._agent)
@@ -120,10 +124,6 @@ class KernelProxy:
     def _add(self, source: Any, handler: Callable[[], None]) -> None:
         self._poller.register(source, zmq.POLLIN)
         self._handlers[source] = handler
-
-    def _forwarder(self, channel: str) -> Callable[[], None]:
-        front, back = self._channels.front[channel], self._channels.back[channel]
-        return lambda: _pipe(back, front)
 
     def _signed(self, channel: str) -> Iterator[list[zmq.Frame]]:
         """Messages of clients. Others could fill the memory of this process while the kernel is
@@ -150,9 +150,11 @@ class KernelProxy:
 
     def _client_control(self) -> None:
         for frames in self._signed("control"):
-            request = read_request(frames, "interrupt_request", "shutdown_request")
+            request = read_request(frames, *CONTROL_REQUESTS)
             if request is not None and request.msg_type == "shutdown_request":
                 self._gate.shut_down()
+            elif request is not None and request.msg_type in subshells.REQUESTS:
+                self._subshells.requested(request)
             elif request is not None and self._gate.interrupt():
                 reply = self._signer.message(
                     request.idents, "interrupt_reply", {"status": "ok"}, request.raw_header
@@ -167,11 +169,22 @@ class KernelProxy:
 
     def _kernel_shell(self) -> None:
         for frames in _received(self._channels.back["shell"]):
-            reply = read_reply(frames)
+            reply = read_reply(frames, "execute_reply")
             if reply is not None and not self._signer.is_valid(frames):
                 continue  # another process has bound the kernel's port
             if reply is None or self._gate.on_reply(reply):
                 self._channels.to_clients("shell", frames)
+
+    def _kernel_control(self) -> None:
+        for frames in _received(self._channels.back["control"]):
+            reply = read_reply(frames, *subshells.REPLIES)
+            if reply is not None and self._signer.is_valid(frames):
+                for ended in self._subshells.replied(reply):
+                    self._gate.subshell_ended(ended)
+            self._channels.to_clients("control", frames)
+
+    def _kernel_stdin(self) -> None:
+        _pipe(self._channels.back["stdin"], self._channels.front["stdin"])
 
     def _kernel_iopub(self) -> None:
         _pipe(self._channels.back["iopub"], self._channels.front["iopub"])

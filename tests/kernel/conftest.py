@@ -66,6 +66,12 @@ class Notebook:
         self.client.control_channel.send(message)
         return self.client.get_control_msg(timeout=60)["content"]["subshell_id"]
 
+    def delete_subshell(self, subshell: str) -> None:
+        """Wait for the kernel's reply."""
+        message = self.client.session.msg("delete_subshell_request", {"subshell_id": subshell})
+        self.client.control_channel.send(message)
+        assert self.client.get_control_msg(timeout=60)["content"]["status"] == "ok"
+
     def _next_output(self, msg_id: str, timeout: float) -> dict:
         while not self._outputs[msg_id]:
             message = self.client.get_iopub_msg(timeout=timeout)

@@ -111,6 +111,34 @@ def test_cells_of_a_subshell_and_of_the_main_shell_wait_side_by_side(pending, st
     assert nb.collect(main).text.endswith("main\n")
 
 
+@pytest.mark.parametrize("kernel", ["ipykernel", "lying"])
+def test_a_cell_for_a_subshell_that_does_not_exist_fails_and_does_not_run(agent, start, kernel):
+    """The second kernel answers nothing that could be forwarded, as ipykernel before 7.4."""
+    agent.kernel["state"] = "attached"
+    nb = start(kernel).client()
+    result = nb.collect(nb.submit("print('ran')", "nowhere"))
+    assert result.text == "CellNotRun: the kernel has no subshell nowhere."
+    assert "cell_start" not in agent.received_kinds()
+
+
+def test_a_subshell_that_is_deleted_ends_its_cells(agent, start):
+    """ipykernel does not reply to those that it has not begun."""
+    agent.kernel["state"] = "attached"
+    nb = start().client()
+    subshell = nb.create_subshell()
+    running = nb.submit("print('begun', flush=True)\nimport time\ntime.sleep(1)", subshell)
+    queued = nb.submit("print('queued')", subshell)
+    nb.until_shown(running, "begun")
+    begun = {agent.receive("cell_start")["n"] for _ in range(2)}
+    agent.holding = True
+    waiting = nb.submit("print('waiting')", subshell)
+    agent.receive("cell_start")
+    nb.delete_subshell(subshell)
+    ended = nb.collect(waiting)
+    assert ended.text.endswith(f"CellNotRun: the kernel has no subshell {subshell}.")
+    assert {agent.receive("cell_end")["n"] for _ in range(2)} == begun, queued
+
+
 def test_a_wait_outlives_a_restart_of_the_agent(pending, start):
     nb = start().client()
     cell = nb.submit("print('ran')")
