@@ -4,6 +4,8 @@ runs the longest folders first.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -32,6 +34,13 @@ settings.register_profile(  # a slow machine is no failure
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("effort")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collect_garbage() -> Iterator[None]:
+    """What a file leaves open is reported with its last test, not with a later file's."""
+    yield
+    gc.collect()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

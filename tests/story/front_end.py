@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -112,6 +113,7 @@ class Notebook:
         # In a header: JupyterHub accepts no token in the URL.
         header = {"Authorization": f"token {self.server.token}"}
         self.ws = websocket.create_connection(url, timeout=TIMEOUT_S, header=header)
+        weakref.finalize(self, self.ws.shutdown)  # a test may leave it open
 
     def create_subshell(self) -> str:
         """A second thread of the kernel that runs cells; its id."""
