@@ -233,12 +233,17 @@ def cluster(
     backend: str | None = None,
     timeout: float | None = None,
     queue_anyway: bool = False,
+    several_nodes: bool = False,
+    host: str | None = None,
 ) -> GpuCluster:
     """Start `n` workers with a share each, and wait until all are connected. All start, or none.
 
     `backend`: "dask" or "ipyparallel"; default: the first that is installed. The cluster has the
     library's `client`; `close()` or the end of a `with` block ends the workers and releases their
-    GPUs. The workers run on this machine. `timeout` in seconds; the other options as in `request`.
+    GPUs. `several_nodes`: they may run on every node of the pools, where the environment and folder
+    of this kernel must be available; else on this node. `host`: the address of this node that the
+    others reach; default: that of its default route. `timeout` in seconds; the other options as in
+    `request`.
 
     Raises:
         GpuError: refused, a worker ended, the timeout has passed, or the wait was stopped. Nothing
@@ -249,7 +254,7 @@ def cluster(
     share = request_body(
         gpu, memory, limit, project, pools or pool, priority, queue_anyway=queue_anyway
     )
-    return start_cluster(n, share, backend, timeout)
+    return start_cluster(n, share, backend, timeout, several_nodes=several_nodes, host=host)
 
 
 def on_notice(callback: Callable[[Json], object]) -> Callable[[Json], object]:

@@ -19,6 +19,7 @@ from tests.story.front_end import TOKEN, Rest, eventually
 from tests.workers import free_port
 
 ROOT = Path(__file__).parents[2]
+AGENT = (sys.executable, "-m", "jupyter_gpushare.cli", "agent")
 POLICY = """\
 node_pools:
   - {name: default, workloads_per_gpu: 4, placement: {gpu: binpack, cpu: binpack}}
@@ -185,21 +186,24 @@ class Server(Rest):
         )
 
     def start_agent(self, *options: str) -> None:
-        self.agent(
-            *options,
-            "--scheduler",
-            f"http://127.0.0.1:{self.scheduler_port}",
-            "--simulate",
-            f"A100:{self.gpus}",
-            "--state-dir",
-            str(self.state),
-            "--token-file",
-            str(self.state / "admin.token"),
+        self.agent(*options, *self._agent_options(self.state))
+
+    def start_other_agent(self, node: str) -> None:
+        """The agent of another node of the cluster, on this machine."""
+        options = ("--node", node, *self._agent_options(self.folder / node))
+        self._start(f"agent of {node}", *AGENT, *options)
+
+    def _agent_options(self, state: Path) -> tuple[str, ...]:
+        return (
+            *("--scheduler", f"http://127.0.0.1:{self.scheduler_port}"),
+            *("--simulate", f"A100:{self.gpus}"),
+            *("--state-dir", str(state)),
+            *("--token-file", str(self.state / "admin.token")),
         )
 
     def agent(self, *options: str) -> None:
         """Start the node agent as a separate process."""
-        self._start("agent", sys.executable, "-m", "jupyter_gpushare.cli", "agent", *options)
+        self._start("agent", *AGENT, *options)
 
     @staticmethod
     def _listens(port: int) -> bool:
@@ -229,13 +233,12 @@ class Server(Rest):
             one.ws.close()
         for process in self.processes.values():
             process.send_signal(signal.SIGTERM)
-        for name in ("jupyter", "agent", "scheduler"):
-            if name in self.processes:
-                try:
-                    self.processes[name].wait(20)
-                except subprocess.TimeoutExpired:
-                    self.processes[name].kill()
-                    self.processes[name].wait()
+        for process in self.processes.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         for process in processes_of(self.folder):
             with contextlib.suppress(psutil.Error):
                 process.kill()

@@ -8,6 +8,7 @@ import socket
 import ssl
 import sys
 
+import psutil
 import pytest
 
 from tests.story.front_end import eventually
@@ -108,3 +109,50 @@ def test_dask_answers_nobody_without_the_key_of_the_cluster(notebook):
         context.wrap_socket(plain) as connection,
     ):
         connection.recv(1)
+
+
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory):
+    lab = Server(tmp_path_factory.mktemp("two"), gpus=1, remote=True)
+    try:
+        lab.start()
+        lab.start_other_agent("other")
+        eventually(lambda: len(lab.rest("GET", "gpushare/api/nodes")["nodes"]) == 2, "two nodes")
+        yield lab
+    finally:
+        lab.stop()
+        sys.stdout.write(lab.logs())
+
+
+SEVERAL = START.format("2, 0.75, priority='train', several_nodes=True, host='127.0.0.2'")
+
+
+def test_workers_on_two_nodes_start_and_end_together(two_nodes):
+    pytest.importorskip("distributed")
+    nb = two_nodes.notebook("plain", "two.ipynb")
+    nb.ok(SEVERAL, 60)
+    address = nb.ok("print(c.client.cluster.scheduler_address)")
+    assert address.startswith("tls://127.0.0.2:")
+    assert nb.ok("print(len({pod['lease']['node'] for pod in c.status()['pods']}))") == "2\n"
+    nb.ok(UUIDS)
+    text = nb.ok("r = list(c.client.run(use).values())\nprint(len(r), len({pid for _, pid in r}))")
+    assert text == "2 2\n"
+    pids = nb.ok("print(*[pid for _, pid in r])").split()
+    nb.ok("c.close()")
+    eventually(lambda: not any(psutil.pid_exists(int(pid)) for pid in pids), "no worker")
+    eventually(lambda: not _running(two_nodes), "no share on either node")
+    nb.shut_down()
+
+
+def test_a_python_that_another_node_lacks_is_named(two_nodes):
+    pytest.importorskip("distributed")
+    nb = two_nodes.notebook("plain", "lacks.ipynb")
+    nb.ok("import sys; sys.executable = '/nowhere/python'")
+    result = nb.run(SEVERAL)
+    assert "On every node the workers need /nowhere/python" in result.text
+    eventually(lambda: not _running(two_nodes), "no share on either node")
+    nb.shut_down()
+
+
+def _running(lab) -> list[dict]:
+    return lab.rest("GET", "gpushare/api/workloads")["workloads"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,17 +15,26 @@ from typing import Any, Final, Protocol
 
 from ..rpc import GpuError
 
-__all__ = ["Backend", "open_backend"]
+__all__ = ["Backend", "open_backend", "own_address"]
 
 DEATH_TIMEOUT_S: Final = 60
 """A Dask worker whose scheduler does not answer for so long ends."""
 LOOPBACK: Final = "127.0.0.1"
+ANY_REMOTE: Final = ("192.0.2.1", 9)
+"""Of a range that nobody uses (RFC 5737): shows the route, nothing is sent."""
+
+
+CURVE: Final = "--IPController.enable_curve=True"
+CONNECTION_INFO: Final = "IPP_CONNECTION_INFO"
 
 
 class Backend(Protocol):
-    """A running scheduler or controller. `client`: what user code works with."""
+    """A running scheduler or controller. `client`: what user code works with. `environment`: what
+    a worker on another node needs to connect.
+    """
 
     client: Any
+    environment: dict[str, str]
 
     def worker_command(self) -> list[str]: ...
     def connected(self) -> int: ...
@@ -36,13 +46,16 @@ class DaskBackend:
     machine can connect to loopback, and a Dask scheduler runs the code of its clients.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str | None) -> None:
         from distributed import Client, Scheduler, SpecCluster
 
         security = _temporary_security()
         self._folder = tempfile.TemporaryDirectory(prefix="gpushare-dask-")  # of this user alone
-        self._credentials = _write_credentials(security, Path(self._folder.name))
-        options = {"host": LOOPBACK, "port": 0, "dashboard": False}
+        self._credentials = (
+            _write_credentials(security, Path(self._folder.name)) if host is None else []
+        )
+        self.environment = {} if host is None else _credentials_in_environment(security)
+        options = {"host": host or LOOPBACK, "port": 0, "dashboard": False}
         self._cluster = SpecCluster(
             scheduler={
                 "cls": Scheduler,
@@ -96,21 +109,37 @@ def _write_credentials(security: Any, folder: Path) -> list[str]:
     return [part for option in texts for part in (option, str(folder / f"{option[2:]}.pem"))]
 
 
-class IpyparallelBackend:
-    """An ipyparallel controller, as a child of this kernel."""
+def _credentials_in_environment(security: Any) -> dict[str, str]:
+    """Dask's own configuration of a worker, which may have the texts in place of files."""
+    prefix = "DASK_DISTRIBUTED__COMM__"
+    return {
+        f"{prefix}REQUIRE_ENCRYPTION": "true",
+        f"{prefix}TLS__CA_FILE": security.tls_ca_file,
+        f"{prefix}TLS__WORKER__CERT": security.tls_worker_cert,
+        f"{prefix}TLS__WORKER__KEY": security.tls_worker_key,
+    }
 
-    def __init__(self) -> None:
+
+class IpyparallelBackend:
+    """An ipyparallel controller, as a child of this kernel. Connections from other nodes are
+    encrypted and need its CurveZMQ key.
+    """
+
+    def __init__(self, host: str | None) -> None:
         import ipyparallel
 
-        self._cluster = ipyparallel.Cluster(n=0, controller_ip=LOOPBACK)
+        remote = {} if host is None else {"controller_location": host, "controller_args": [CURVE]}
+        self._cluster = ipyparallel.Cluster(n=0, controller_ip=host or LOOPBACK, **remote)
         self._cluster.start_controller_sync()
         self.client: Any = self._cluster.connect_client_sync()
+        name = f"ipcontroller-{self._cluster.cluster_id}-engine.json"
+        self._file = Path(self._cluster.profile_dir) / "security" / name
+        self.environment = {} if host is None else {CONNECTION_INFO: self._file.read_text()}
 
     def worker_command(self) -> list[str]:
-        """An engine that reads the controller's address from its file."""
-        file = f"ipcontroller-{self._cluster.cluster_id}-engine.json"
-        folder = self._cluster.profile_dir
-        return [sys.executable, "-m", "ipyparallel.engine", f"--file={folder}/security/{file}"]
+        """An engine that reads the controller's address from its file or its environment."""
+        engine = [sys.executable, "-m", "ipyparallel.engine"]
+        return engine if self.environment else [*engine, f"--file={self._file}"]
 
     def connected(self) -> int:
         """Number of engines."""
@@ -122,15 +151,27 @@ class IpyparallelBackend:
         self._cluster.stop_controller_sync()
 
 
-BACKENDS: Final[dict[str, tuple[str, Callable[[], Backend]]]] = {
+BACKENDS: Final[dict[str, tuple[str, Callable[[str | None], Backend]]]] = {
     "dask": ("distributed", DaskBackend),
     "ipyparallel": ("ipyparallel", IpyparallelBackend),
 }
 """Name -> (module that must be installed, class)."""
 
 
-def open_backend(name: str | None) -> Backend:
-    """Start a scheduler or controller; None: of the first library that is installed.
+def own_address() -> str:
+    """The address of this machine's default route. Raises GpuError: it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(ANY_REMOTE)
+            return str(probe.getsockname()[0])
+        except OSError:
+            text = "this node's address is not known: name the one that other nodes reach as `host`"
+            raise GpuError(text, "invalid-input") from None
+
+
+def open_backend(name: str | None, host: str | None) -> Backend:
+    """Start a scheduler or controller; `name` None: of the first library that is installed.
+    `host`: the address where workers on other nodes reach it; None: they run on this node.
 
     Raises:
         GpuError: the library is unknown or not installed.
@@ -142,7 +183,7 @@ def open_backend(name: str | None) -> Backend:
     for one in [name] if name is not None else BACKENDS:
         module, start = BACKENDS[one]
         if importlib.util.find_spec(module) is not None:
-            return start()
+            return start(host)
     if name is not None:
         text = f"a cluster needs {BACKENDS[name][0]}, which is not installed in this environment"
     else:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import math
 import os
+import sys
 import time
 from types import TracebackType
 from typing import Any, Final
@@ -16,7 +17,7 @@ from ..display.output import CellProgress
 from ..kernel_body import Json
 from ..rpc import GpuError, call
 from ..session import current
-from .backends import Backend, open_backend
+from .backends import Backend, open_backend, own_address
 
 __all__ = ["GpuCluster", "start_cluster"]
 
@@ -78,8 +79,17 @@ class GpuCluster:
         return f"GpuCluster({self.workload!r}, n={self.n}, {state})"
 
 
-def start_cluster(n: int, share: Json, backend: str | None, timeout_s: float | None) -> GpuCluster:
-    """Start the workers, and wait until all of them are connected.
+def start_cluster(
+    n: int,
+    share: Json,
+    backend: str | None,
+    timeout_s: float | None,
+    *,
+    several_nodes: bool = False,
+    host: str | None = None,
+) -> GpuCluster:
+    """Start the workers, and wait until all of them are connected. `host`: the address of this
+    node that workers on other nodes reach; None: that of the default route.
 
     Raises:
         GpuError: refused, a worker ended, the timeout has passed, or the wait was stopped. Nothing
@@ -87,9 +97,9 @@ def start_cluster(n: int, share: Json, backend: str | None, timeout_s: float | N
     """
     session = current()
     with session.gate.work.requesting():
-        opened = open_backend(backend)
+        opened = open_backend(backend, (host or own_address()) if several_nodes else None)
         try:
-            workload = _submit(n, share, opened)
+            workload = _submit(n, share, opened, several_nodes=several_nodes)
         except BaseException:
             opened.close()
             raise
@@ -109,10 +119,17 @@ def start_cluster(n: int, share: Json, backend: str | None, timeout_s: float | N
         return cluster
 
 
-def _submit(n: int, share: Json, backend: Backend) -> str:
+def _submit(n: int, share: Json, backend: Backend, *, several_nodes: bool) -> str:
     env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    command = {"argv": backend.worker_command(), "env": env, "cwd": os.getcwd()}
-    reply = call("cluster-start", {"n": n, "share": share, "command": command})
+    command = {
+        "argv": backend.worker_command(),
+        "env": env | backend.environment,
+        "cwd": os.getcwd(),
+    }
+    body: Json = {"n": n, "share": share, "command": command}
+    if several_nodes:  # a server of an older version does not know it
+        body["several_nodes"] = True
+    reply = call("cluster-start", body)
     return str(reply["workload"])
 
 
@@ -122,7 +139,7 @@ def _wait(cluster: GpuCluster, progress: CellProgress, timeout_s: float | None) 
     while (connected := cluster._backend.connected()) < cluster.n:
         state, waited = cluster.status(), time.monotonic() - started
         if state["state"] == "ended":
-            raise GpuError(_end_text(state), "conflict")
+            raise GpuError(_end_text(state) + _needs_text(cluster._backend), "conflict")
         if time.monotonic() >= deadline:
             raise GpuError(f"no cluster after {waited:.0f} s: {_wait_text(state)}", "timeout")
         if waited >= SHOW_AFTER_S:
@@ -142,3 +159,10 @@ def _end_text(state: Json) -> str:
     output = state.get("output", "").strip()
     text = f"the cluster ended: {state.get('message') or 'no reason is known'}"
     return f"{text}\n{output}" if output else text
+
+
+def _needs_text(backend: Backend) -> str:
+    """What workers on other nodes need, if there may be any."""
+    if not backend.environment:
+        return ""
+    return f"\nOn every node the workers need {sys.executable} and the folder {os.getcwd()}."

@@ -86,15 +86,24 @@ class WorkloadClient:
         return msgspec.structs.replace(wanted, replaces=replaces)
 
     async def new_gang(
-        self, kernel_id: str, name: str, share: KernelRequest, n: int, command: CommandRequest
+        self,
+        kernel_id: str,
+        name: str,
+        share: KernelRequest,
+        n: int,
+        command: CommandRequest,
+        *,
+        several_nodes: bool,
     ) -> WorkloadRequest:
-        """A workload whose `n` pods run a command with this share on this machine's node.
+        """A workload whose `n` pods run a command with this share, on this machine's node or, with
+        `several_nodes`, on any.
 
         Raises:
             Unavailable: the agent has not reported the node's name.
         """
         wanted = await self.new(kernel_id, name, checked(share))
-        pods = [msgspec.structs.replace(wanted.pods[0], name=str(i)) for i in range(n)]
+        pod = msgspec.structs.replace(wanted.pods[0], nodes=[]) if several_nodes else wanted.pods[0]
+        pods = [msgspec.structs.replace(pod, name=str(i)) for i in range(n)]
         return msgspec.structs.replace(
             wanted, id=f"gang.{wanted.id}", kernel_id=None, pods=pods, min_pods=n, command=command
         )

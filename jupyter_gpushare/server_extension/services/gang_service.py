@@ -22,11 +22,12 @@ OUTPUT_CHARS: Final = 2000
 
 
 class GangRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`n` pods, each with this share and command."""
+    """`n` pods, each with this share and command, on the kernel's node or on any."""
 
     n: int
     share: KernelRequest
     command: CommandRequest
+    several_nodes: bool = False
 
 
 class GangService:
@@ -46,7 +47,9 @@ class GangService:
             project = self._kernels.get(kernel_id).project
             share = msgspec.structs.replace(share, project=project)
         name = f"cluster of {self._kernels.name(kernel_id) or 'a notebook'}"
-        wanted = await self._workloads.new_gang(kernel_id, name, share, request.n, request.command)
+        wanted = await self._workloads.new_gang(
+            kernel_id, name, share, request.n, request.command, several_nodes=request.several_nodes
+        )
         self._gangs.setdefault(kernel_id, set()).add(wanted.id)
         view = await self._workloads.submit(wanted)
         return {"workload": view.id}
