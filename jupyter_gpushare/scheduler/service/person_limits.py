@@ -36,6 +36,8 @@ class PersonLimits:
         """Why the person may not submit another workload now; None: they may."""
         project, user = admitted.workload.project, admitted.user
         limit = self._unit_of_work.cluster.people.limit(project, user)
+        if limit.notebooks is None and limit.pending is None:
+            return None  # without a look at all that the person has
         own = [
             record
             for record in self._unit_of_work.records_of(user)
