@@ -3,7 +3,8 @@ after at most 10 s.
 
 Jupyter calls no hook when a kernel dies for good or its server is killed, so the process is what
 counts: a kernel whose process is gone and that is not registered again within the grace time is
-over. What is left of its process tree is killed, and its lease is given back.
+over, and at once when the pod that it ran in is gone too. What is left of its process tree is
+killed, and its lease is given back.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
 from ..system.process_owner import ProcessOwner
 from ..system.processes import MARKER, ProcessId, WatchedProcess, find_launched
+from .owner_presence import OwnerPresence
 from .process_groups import ProcessGroups
 from .ungated import UngatedKernels
 
@@ -50,7 +52,7 @@ class KernelLifecycle:
 
     def __init__(self, node: NodeRuntime, process_groups: ProcessGroups) -> None:
         self._node, self._process_groups = node, process_groups
-        self._ungated = UngatedKernels(node)
+        self._ungated, self._owners = UngatedKernels(node), OwnerPresence()
         self._tokens = token_store(node.config)
         self._tasks = BackgroundTasks(log)
 
@@ -276,8 +278,11 @@ class KernelLifecycle:
             return False
         if kernel.lease is not None and kernel.lease.kernel_id is None:
             return False  # a command: `batch` follows it
-        grace = STARTING_MS if kernel.process.starting else self._node.config.grace_ms
-        return now - kernel.process.gone_at >= grace
+        if kernel.process.starting:
+            return now - kernel.process.gone_at >= STARTING_MS
+        if now - kernel.process.gone_at >= self._node.config.grace_ms:
+            return True
+        return self._owners.is_gone(kernel.registration.owner, now)
 
     async def _end(self, kernel: KernelRecord, message: str) -> None:
         if kernel.process.ending:

@@ -19,7 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-__all__ = ["host_pids_problem", "pod_in_path", "pod_of"]
+from jupyter_gpushare.kernel.simnode import start_of
+
+__all__ = ["has_processes", "host_pids_problem", "pod_in_path", "pod_of"]
 
 PROC: Final = Path("/proc")
 POD_DIRECTORY: Final = re.compile(
@@ -57,6 +59,14 @@ def pod_of(pid: int | str, proc: Path = PROC) -> str | None:
     """
     pods = {pod_in_path(path) for path in _cgroup_paths(pid, proc)} - {None}
     return pods.pop() if len(pods) == 1 else None
+
+
+def has_processes(uid: str, proc: Path = PROC) -> bool:
+    """Whether a process of the pod with this uid runs; its own `pause` counts, and what has ended
+    and was not waited for does not. Reads all of /proc.
+    """
+    pids = [int(entry.name) for entry in os.scandir(proc) if entry.name.isdigit()]
+    return any(pod_of(pid, proc) == uid and start_of(pid) is not None for pid in pids)
 
 
 def _cgroup_paths(pid: int | str, proc: Path) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from .pods import pod_of
+from .pods import has_processes, pod_of
 
 __all__ = ["KubernetesPod", "ProcessOwner", "UnixUser", "agent_user", "owner_from_key"]
 
@@ -34,6 +34,9 @@ class ProcessOwner(Protocol):
 
     def owns(self, pid: int) -> bool:
         """Whether the process with this pid, at this moment, is this owner's. False without one."""
+
+    def is_gone(self) -> bool:
+        """Whether it has ended for good: nothing of it can register a kernel again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,10 @@ class UnixUser:
                 return str(self.uid) in (real, saved)
         return False
 
+    def is_gone(self) -> bool:
+        """They may log in again at any time."""
+        return False
+
     def __str__(self) -> str:
         return f"user {self.uid}"
 
@@ -99,6 +106,10 @@ class KubernetesPod:
     def owns(self, pid: int) -> bool:
         """By the cgroup, which only the container runtime chooses."""
         return pod_of(pid) == self.uid
+
+    def is_gone(self) -> bool:
+        """A pod whose containers are started again keeps a process meanwhile."""
+        return not has_processes(self.uid)
 
     def __str__(self) -> str:
         return f"pod {self.uid}"
