@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from jupyter_core.paths import jupyter_data_dir
 from jupyter_server.extension.application import ExtensionApp
@@ -16,6 +16,7 @@ from jupyter_gpushare.client import SchedulerClient
 from .clients.agent_client import AgentClient
 from .clients.embedded_scheduler import EmbeddedOptions
 from .clients.embedded_services import EmbeddedServices
+from .clients.gateway_relay import GatewayRelay
 from .clients.jupyter_server import JupyterServer, gateway_text, register_events
 from .clients.local_user import local_user
 from .clients.scheduler_transport import LateTransport, remote_scheduler
@@ -176,10 +177,12 @@ class GpuShareExtension(ExtensionApp):
         self.settings[SETTING] = self.service
 
     def _check_gateway(self) -> None:
-        startup = self.service.startup
-        startup.gateway_text = gateway_text(self.serverapp)
+        startup, serverapp = self.service.startup, cast(Any, self.serverapp)
+        startup.gateway_text = gateway_text(serverapp)
         if not self.scheduler_url:
             startup.problem = startup.gateway_text
+        if startup.gateway_text is not None:
+            self.service.relay = GatewayRelay(serverapp.gateway_config, self.log)
 
     def _service_settings(self) -> ServiceSettings:
         presets = presets_or_default(self.presets)

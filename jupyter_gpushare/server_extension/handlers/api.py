@@ -181,6 +181,8 @@ class WhatIfHandler(GpuShareAPIHandler):
 class NotFoundHandler(GpuShareAPIHandler):
     """All other paths, with our error body."""
 
+    is_relayed = False
+
     @web.authenticated
     @authorized
     @with_error_body

@@ -13,6 +13,7 @@ from tornado import web
 from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import ErrorBody, ErrorDetail, encode, error_detail
 
+from ..clients.gateway_relay import API
 from ..services.service import SETTING, GpuShareService
 
 __all__ = ["AUTH_RESOURCE", "GpuShareAPIHandler", "with_error_body"]
@@ -20,6 +21,7 @@ __all__ = ["AUTH_RESOURCE", "GpuShareAPIHandler", "with_error_body"]
 AUTH_RESOURCE: Final = "gpushare"
 """Resource name for Jupyter's authorizer."""
 
+RELAYED_HEADERS: Final = ("Link", "Retry-After")
 LOGGED_OUT: Final = "logged-out"
 """Code of the error for a caller whom Jupyter does not know, for example a page that was opened
 before a restart with a new token (labextension/src/apiClient.ts).
@@ -28,12 +30,15 @@ Verb = Callable[..., Awaitable[None]]
 
 
 def with_error_body(verb: Verb) -> Verb:
-    """Turns a `GpuShareError` of a handler method into its status and an error body."""
+    """Turns a `GpuShareError` of a handler method into its status and an error body. If the kernels
+    run on a gateway that has our extension, it answers in place of the method.
+    """
 
     @functools.wraps(verb)
     async def call(self: GpuShareAPIHandler, *args: str, **kwargs: str) -> None:
         try:
-            await verb(self, *args, **kwargs)
+            if not (self.is_relayed and await self.relay()):
+                await verb(self, *args, **kwargs)
         except GpuShareError as error:
             self.send_error_body(error.status_hint, error_detail(error))
 
@@ -44,6 +49,25 @@ class GpuShareAPIHandler(APIHandler):
     """Jupyter's own authentication, authorizer and XSRF checks apply."""
 
     auth_resource = AUTH_RESOURCE
+    is_relayed = True
+
+    async def relay(self) -> bool:
+        """Answer as the gateway's server does, if there is one with our extension."""
+        relay = self.service.relay
+        if relay is None:
+            return False
+        request = self.request
+        path = request.path.partition(f"/{API}/")[2]
+        response = await relay.fetch(request.method or "GET", path, request.query, request.body)
+        if response is None:
+            return False
+        self.set_status(response.code)
+        for name in RELAYED_HEADERS:
+            if name in response.headers:
+                self.set_header(name, response.headers[name])
+        content_type = response.headers.get("Content-Type", "application/json")
+        self.finish(response.body, set_content_type=content_type)
+        return True
 
     @property
     def service(self) -> GpuShareService:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, cast
 
 from jupyter_core.utils import ensure_async
@@ -10,7 +11,7 @@ from jupyter_server.auth.decorator import ws_authenticated
 from jupyter_server.base.handlers import JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
 from tornado import web
-from tornado.websocket import WebSocketClosedError, WebSocketHandler
+from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketHandler
 
 from jupyter_gpushare.messages import StreamState, encode
 
@@ -22,6 +23,8 @@ __all__ = ["PageStreamHandler"]
 
 TRY_AGAIN_LATER = 1013
 """WebSocket close code, RFC 6455 registry."""
+RETRY_S = 10.0
+"""A page is disconnected so long after its gateway could not be reached, and tries again."""
 
 
 class PageStreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
@@ -56,9 +59,25 @@ class PageStreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         super().open()
         # Otherwise a small frame waits up to 40 ms for the acknowledgement of the previous one.
         self.set_nodelay(True)
+        relay = self.service.relay
+        if relay is None:
+            self._send_own()
+        elif (upstream := await relay.stream(self.request.query)) is not None:
+            self._begin(self._send_relayed(upstream)).add_done_callback(lambda _: upstream.close())
+        else:
+            self._send_own()
+            if not relay.is_missing:
+                asyncio.get_running_loop().call_later(RETRY_S, self._close_for_retry)
+
+    def _send_own(self) -> None:
         self._listener = listener = self.service.pages.listen()
-        first = self._first_frames(listener)
-        self._sending = asyncio.get_running_loop().create_task(self._send(listener, first))
+        self._begin(self._send(listener, self._first_frames(listener)))
+
+    def _begin(self, sending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        self._sending = sending_task = asyncio.get_running_loop().create_task(sending)
+        if self.ws_connection is None:  # the page has gone meanwhile
+            self.on_close()
+        return sending_task
 
     def _first_frames(self, listener: PageListener) -> list[bytes]:
         pages = self.service.pages
@@ -80,6 +99,18 @@ class PageStreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
             self.close(TRY_AGAIN_LATER, "too slow: resume with since")
         except WebSocketClosedError:
             pass
+
+    async def _send_relayed(self, upstream: WebSocketClientConnection) -> None:
+        """The frames of the gateway's server, until it or the page disconnects."""
+        try:
+            while (frame := await upstream.read_message()) is not None:
+                await self.write_message(frame)
+            self._close_for_retry()
+        except WebSocketClosedError:
+            pass
+
+    def _close_for_retry(self) -> None:
+        self.close(TRY_AGAIN_LATER, "the gateway may be back: resume with since")
 
     def on_message(self, message: str | bytes) -> None:
         """Messages of pages are ignored."""

@@ -12,6 +12,7 @@ from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.messages import Status
 
 from ..clients.agent_client import AgentClient
+from ..clients.gateway_relay import GatewayRelay
 from ..clients.jupyter_server import JupyterServer
 from ..clients.startup import StartupState
 from ..kernels.kernel_history import KernelHistories
@@ -76,6 +77,8 @@ class GpuShareService:
         collector = OrphanCollector(orphans, registry, workloads, agent, status, log)
 
         self.startup, self.pages = startup, pages
+        self.relay: GatewayRelay | None = None
+        """To the server where the kernels run; None: they run here."""
         self.kernels, self.requests, self.tables = kernels, requests, tables
         self.lifecycle = lifecycle
         self._status, self._names, self._submitter = status, names, submitter
