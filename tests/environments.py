@@ -65,6 +65,12 @@ ENVIRONMENTS = {
             has_package=True,
         ),
         Environment(
+            "classes",
+            (f"{sys.version_info[0]}.{sys.version_info[1]}",),
+            ("jupyter_scheduler", "nbgrader", "ipykernel"),
+            has_package=True,
+        ),
+        Environment(
             "server",
             ("3.11", "3.12"),
             ("jupyter_server==2.13.*", "jupyterlab==4.2.*", "ipykernel==6.29.*"),
