@@ -144,6 +144,25 @@ def test_workers_on_two_nodes_start_and_end_together(two_nodes):
     nb.shut_down()
 
 
+def test_a_worker_that_dies_on_one_node_ends_those_of_the_other(two_nodes):
+    pytest.importorskip("distributed")
+    nb = two_nodes.notebook("plain", "dies.ipynb")
+    nb.ok(SEVERAL, 60)
+    pids = nb.ok("import os; print(*c.client.run(os.getpid).values())").split()
+    os.kill(int(pids[0]), signal.SIGKILL)
+    eventually(lambda: not _running(two_nodes), "no share on either node")
+    eventually(lambda: not psutil.pid_exists(int(pids[1])), "no worker")
+    nb.shut_down()
+
+
+def test_the_end_of_the_kernel_ends_workers_on_all_nodes(two_nodes):
+    pytest.importorskip("distributed")
+    nb = two_nodes.notebook("plain", "ends.ipynb")
+    nb.ok(SEVERAL, 60)
+    nb.shut_down()
+    eventually(lambda: not _running(two_nodes), "no share on either node")
+
+
 def test_a_python_that_another_node_lacks_is_named(two_nodes):
     pytest.importorskip("distributed")
     nb = two_nodes.notebook("plain", "lacks.ipynb")
