@@ -95,7 +95,9 @@ def test_the_front_server_shows_and_changes_the_shares_of_the_gateways_kernels(s
     nb.until("attached")
     assert nb.ok(ALLOCATE).endswith("on a GPU\n")
     assert [one["kernel_id"] for one in gateway.status()["kernels"]] == [nb.kernel_id]
-    assert front.status() == gateway.status()
+    eventually(lambda: nb.view["name"] == "there.ipynb", "the front server knows its name", 60)
+    [shown], [there] = front.status()["kernels"], gateway.status()["kernels"]
+    assert shown == {**there, "name": "there.ipynb"}
     assert front.allocated() == gateway.allocated() == 0.5
     _until_frame(page, lambda f: f["type"] == "kernel" and f["kernel"]["state"] == "attached")
     csv = front.rest("GET", "gpushare/api/nodes?format=csv&columns=name", raw=True)
@@ -104,6 +106,7 @@ def test_the_front_server_shows_and_changes_the_shares_of_the_gateways_kernels(s
         front.rest("POST", f"gpushare/api/kernels/{nb.kernel_id}", {"gpu": "much"})
     assert refused.value.status == 400
     front.rest("DELETE", f"gpushare/api/kernels/{nb.kernel_id}")
+    _until_frame(page, lambda f: f["type"] == "kernel" and f["kernel"]["name"] == "there.ipynb")
     eventually(lambda: gateway.allocated() == 0, "released")
     nb.shut_down()
     gateway.kill("jupyter")

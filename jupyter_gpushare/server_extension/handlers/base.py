@@ -14,6 +14,7 @@ from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import ErrorBody, ErrorDetail, encode, error_detail
 
 from ..clients.gateway_relay import API
+from ..services.gateway_names import with_names
 from ..services.service import SETTING, GpuShareService
 
 __all__ = ["AUTH_RESOURCE", "GpuShareAPIHandler", "with_error_body"]
@@ -66,7 +67,9 @@ class GpuShareAPIHandler(APIHandler):
             if name in response.headers:
                 self.set_header(name, response.headers[name])
         content_type = response.headers.get("Content-Type", "application/json")
-        self.finish(response.body, set_content_type=content_type)
+        is_json = content_type.startswith("application/json")
+        names = self.service.kernels.names() if is_json else {}
+        self.finish(with_names(response.body, names), set_content_type=content_type)
         return True
 
     @property

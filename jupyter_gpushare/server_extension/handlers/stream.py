@@ -15,6 +15,7 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, W
 
 from jupyter_gpushare.messages import StreamState, encode
 
+from ..services.gateway_names import with_names
 from ..services.page_stream import PageListener
 from ..services.service import SETTING, GpuShareService
 from .base import AUTH_RESOURCE
@@ -104,7 +105,7 @@ class PageStreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """The frames of the gateway's server, until it or the page disconnects."""
         try:
             while (frame := await upstream.read_message()) is not None:
-                await self.write_message(frame)
+                await self.write_message(with_names(frame, self.service.kernels.names()))
             self._close_for_retry()
         except WebSocketClosedError:
             pass

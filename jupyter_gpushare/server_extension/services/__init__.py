@@ -6,5 +6,6 @@
   report
 * `publisher`, `page_stream`: send changes to pages, the event bus and the agent
 * `kernel_rpc` answers requests of kernels, `gang_service` those for clusters of workers;
-  `relaunch` restarts kernels for the agent, `notebook_names` keeps kernels' names up to date
+  `relaunch` restarts kernels for the agent, `notebook_names` keeps kernels' names up to date,
+  `gateway_names` adds them to those of a gateway
 """

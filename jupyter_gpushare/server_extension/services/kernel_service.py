@@ -81,6 +81,10 @@ class KernelService:
         """The notebook's path, or "" if it is not known yet."""
         return self._registry.entry(kernel_id).name
 
+    def names(self) -> dict[str, str]:
+        """Kernel id -> the notebook's path, of kernels whose notebook is known."""
+        return {kernel.kernel_id: kernel.name for kernel in self.all() if kernel.name}
+
     def _ensure_known(self, kernel_id: str) -> None:
         if kernel_id not in self._registry:
             self._changed(self._registry.add(kernel_id))
