@@ -165,8 +165,8 @@ def _nodes(facts: ClusterFacts) -> Results:
             to_do = _node_hint(node.labels) if reserved else ""
             yield CheckResult(f"node {node.name}", "missing", "; ".join(problems), to_do)
         else:
-            gpus = counted(node.gpus or 0, "GPU")
-            yield CheckResult(f"node {node.name}", "ok", f"{gpus}, agent ready")
+            gpus = f"{counted(node.gpus, 'GPU')}, " if node.gpus else ""
+            yield CheckResult(f"node {node.name}", "ok", f"{gpus}agent ready")
 
 
 def _inventory(facts: ClusterFacts) -> Inventory:

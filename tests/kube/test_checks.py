@@ -66,6 +66,18 @@ def test_a_complete_cluster() -> None:
     assert wrong(good_facts()) == []
 
 
+@pytest.mark.parametrize(
+    ("gpus", "message"), [(2, "2 GPUs, agent ready"), (0, "agent ready"), (None, "agent ready")]
+)
+def test_a_node_without_a_device_plugin_has_no_count(gpus: int | None, message: str) -> None:
+    facts = good_facts()
+    found = read_node(node("n0", gpus=gpus))
+    assert found is not None
+    facts.nodes, facts.slots = [found], facts.slots if gpus else []
+    shown = {result.subject: result.message for result in check_cluster(facts)}
+    assert shown["node n0"] == message
+
+
 INTERNET = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"]}}]}
 ANYWHERE = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}
 NODES = {
