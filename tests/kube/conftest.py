@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kube.assets import missing, program
+from tests.kube.audit import assert_only_granted
 from tests.kube.control_plane import ControlPlane
 from tests.kube.helm import Helm
 from tests.kube.lab import Lab
@@ -24,6 +25,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     made = ControlPlane(tmp_path_factory.mktemp("control-plane"))
     try:
         yield made.start()
+        assert_only_granted(made)
     finally:
         made.stop()
 
@@ -44,6 +46,7 @@ def one_node_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNo
     made = OneNodeCluster(tmp_path_factory.mktemp("node"))
     try:
         yield made.start()
+        assert_only_granted(made.control_plane)
     except AssertionError:
         sys.stdout.write(made.control_plane.logs())
         raise

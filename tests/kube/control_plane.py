@@ -113,6 +113,8 @@ class ControlPlane:
         self.kubeconfig = self.certificates.client("admin", "admin", "system:masters")
         self.api = self.as_admin()
         self._audit = folder / "audit.log"
+        self.restricted: set[str] = set()
+        """Namespaces whose scheduler has fewer permissions in some test than the chart gives it."""
 
     # ---- clients
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.fake_driver.fake_gpu_machine import GIB, FakeGpuMachine
 from tests.kube.assets import missing
+from tests.kube.audit import assert_only_granted
 from tests.kube.driver_lab import DriverLab
 from tests.kube.helm import Helm
 from tests.kube.lab import GPUS
@@ -39,6 +40,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, helm: Helm) -> Iterator[Driver
         stack.callback(lambda: sys.stdout.write(made.logs()))  # shown when a test fails
         yield made.start()
         made.stop()
+        assert_only_granted(cluster.control_plane)
 
 
 def writing(person: Person, gpu: float, text: str) -> Notebook:

@@ -229,6 +229,7 @@ def test_a_missing_permission_is_named(
                 row = await kubernetes.until_reasons("engine0", "GPUs not reserved")
                 assert "no permission" in row.reason_details["GPUs not reserved"]
 
+    cluster.restricted.add(NAMESPACE)
     _permit(cluster, pods=False, reviews=False)
     try:
         asyncio.run(run())

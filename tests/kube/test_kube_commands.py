@@ -128,6 +128,7 @@ async def missing_permissions(kubeconfig: Path) -> list[str]:
 @pytest.mark.timeout(600)
 def test_check_names_each_permission_that_was_taken_away(installed: ControlPlane) -> None:
     """As the administrator, and as the scheduler itself."""
+    installed.restricted.add(NAMESPACE)
     token = installed.account_token(NAMESPACE, names.SCHEDULER_ACCOUNT)
     own = installed.certificates.with_token("check-scheduler", token)
     for kind, scope, resource, verb in ROLES:
