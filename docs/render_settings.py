@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from traitlets import Bool, Enum, Float, Integer, TraitType
 from traitlets.config import Configurable
@@ -129,11 +130,15 @@ def _front_end_head() -> str:
 
 def _front_end_rows() -> list[str]:
     properties = json.loads(PLUGIN.read_text())["properties"]
-    rows = [
-        f"| `{name}` | `{json.dumps(one['default'])}` | {_cell(one['description'])} |"
-        for name, one in properties.items()
-    ]
+    rows = [_front_end_row(name, one) for name, one in properties.items()]
     return ["| setting | default | |", "|---|---|---|", *rows]
+
+
+def _front_end_row(name: str, one: dict[str, Any]) -> str:
+    parts: dict[str, dict[str, Any]] = one.get("properties", {})
+    default = {key: part["default"] for key, part in parts.items()} or one["default"]
+    meaning = " ".join([one["description"], *(f"`{k}`: {v['title']}." for k, v in parts.items())])
+    return f"| `{name}` | `{json.dumps(default)}` | {_cell(meaning)} |"
 
 
 def _variables(table: dict[str, str]) -> list[str]:

@@ -12,6 +12,9 @@ import { IGpuShare } from './tokens';
 import { IKernelActions } from './views/kernelCard';
 import { Panel } from './views/panel';
 
+/** Hides the content, so that nothing in it shifts in sight. */
+const STALE = 'jp-GpuShare-stale';
+
 /** The actions of kernel views. Created once, so that memoized cards do not render again. */
 export function kernelActions(
   gpushare: IGpuShare,
@@ -59,6 +62,12 @@ export class GpuSharePanel extends ReactWidget {
     super.dispose();
   }
 
+  /** What was rendered before is out of date: it stays invisible until it is rendered again. */
+  protected onBeforeShow(msg: Message): void {
+    this.addClass(STALE);
+    super.onBeforeShow(msg);
+  }
+
   protected onAfterShow(msg: Message): void {
     super.onAfterShow(msg);
     this.watching ??= this.options.gpushare.watchProjects();
@@ -87,6 +96,7 @@ export class GpuSharePanel extends ReactWidget {
         {...this.actions}
         onRetry={() => gpushare.retry()}
         onDashboard={hasDashboard() ? openDashboard : undefined}
+        onRendered={() => this.removeClass(STALE)}
       />
     );
   }

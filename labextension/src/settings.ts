@@ -10,8 +10,8 @@ export const PLUGIN_ID = 'jupyter-gpushare:plugin';
 export interface ISettings {
   /** Show notifications about my kernels. */
   readonly notifications: boolean;
-  /** Which of them. */
-  readonly notificationKinds: readonly NotificationKind[];
+  /** Which of them; missing: yes. */
+  readonly notificationKinds: { readonly [kind in NotificationKind]?: boolean };
   /** What the request form offers first: GPUs, memory, or the name of a preset. */
   readonly defaultShare: string;
   /** Show launcher cards for notebooks with a share. */
@@ -22,7 +22,7 @@ export interface ISettings {
 
 const DEFAULTS: ISettings = {
   notifications: true,
-  notificationKinds: ['notice', 'moved', 'evicted', 'lost', 'restored'],
+  notificationKinds: {},
   defaultShare: DEFAULT_SHARE,
   launcherCards: true,
   useRemembered: true

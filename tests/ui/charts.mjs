@@ -28,7 +28,8 @@ await inLab(
     const board = page.locator('.jp-GpuShareDashboard:not(.jp-GpuShareDashboard-chartPanel)');
     const picture = async name => shots && lab.shot(`dashboard-${name}`, shots);
     const openView = view => lab.command('gpushare:dashboard', { view });
-    const expectText = (what, where = board) => where.getByText(what).first().waitFor();
+    const expectText = (what, where = board) =>
+      where.getByText(what).first().waitFor({ timeout: 90_000 });
     const row = name => board.getByRole('row').filter({ hasText: name }).first();
     const chart = name => board.locator(`[data-chart=${name}]`);
     const panel = page.locator('.jp-GpuShareDashboard-chartPanel:visible');
@@ -143,6 +144,17 @@ await inLab(
     await question.getByText(/evicted after their notice/).waitFor();
     await question.getByRole('button', { name: 'Cancel' }).click();
     await board.getByRole('button', { name: 'Cordon', exact: true }).waitFor();
+
+    // a confirmed drain: the node is cordoned and its workload gives its GPU back; then it returns
+    await board.getByRole('button', { name: 'Drain…' }).click();
+    await question.getByRole('button', { name: 'Drain', exact: true }).click();
+    await board.getByRole('button', { name: 'Uncordon' }).waitFor();
+    await openView('workloads');
+    await expectText(/scheduling disabled/, row('a.ipynb')); // saved, and waiting for the node
+    await openView('nodes');
+    await board.getByRole('button', { name: 'Uncordon' }).click();
+    await openView('workloads');
+    await expectText(/^(running|idle)$/, row('a.ipynb'));
     assert.deepEqual(lab.pageErrors, []);
   },
   { width: 1360, height: 900 }

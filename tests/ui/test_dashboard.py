@@ -28,6 +28,15 @@ def test_charts_pages_of_workloads_and_actions_in_tables() -> None:
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+def test_panels_are_restored_with_the_page() -> None:
+    """The dashboard with its view, a chart opened as a panel, and one dragged out."""
+    with demo() as url:
+        run_script("panels_restored.mjs", url)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_ipywidgets_panel_follows_the_kernel() -> None:
     """Its buttons act, it updates while a cell runs, and a hidden panel receives no messages."""
     with demo() as url:

@@ -9,6 +9,8 @@ from tests.ui.lab import run_script, scripted
 SCRIPTS = {
     "sidebar.mjs": "sidebar: every state and action",
     "notebook.mjs": "notebook: control, notices, saved share, died kernel",
+    "settings.mjs": "settings: default share, kinds of notifications",
+    "layout_shift.mjs": "nothing shifts in the sidebar",
     "launcher.mjs": "launcher, dialog and status bar",
     "notebook7.mjs": "Notebook 7",
     "many_kernels.mjs": "500 kernels",

@@ -118,13 +118,13 @@ export class DashboardContent extends ReactWidget {
     const saved = (await this.context.memory?.fetch(STATE_KEY)) as Partial<ISettings> | undefined;
     this.settings = { ...this.settings, ...saved, ...this.changedSettings };
     this.isRestored = true;
-    this.refresh();
+    this.change(this.changedSettings);
   }
 
   private change(changes: Partial<ISettings>): void {
     this.settings = { ...this.settings, ...changes };
     this.changedSettings = { ...this.changedSettings, ...changes };
-    if (this.isRestored) {
+    if (this.isRestored && Object.keys(this.changedSettings).length > 0) {
       void this.context.memory?.save(STATE_KEY, { ...this.settings } as never);
     }
     this.refresh();

@@ -38,7 +38,7 @@ export const notifier: JupyterFrontEndPlugin<void> = {
       showPanel: () => void app.commands.execute(COMMANDS.show),
       isInSight: kernelId =>
         notebooks !== null && notebooksOf(notebooks, kernelId).some(panel => panel.isVisible),
-      isWanted: kind => settings().notifications && settings().notificationKinds.includes(kind),
+      isWanted: kind => settings().notifications && settings().notificationKinds[kind] !== false,
       trans
     });
     if (notebooks !== null) {

@@ -1,4 +1,4 @@
-/** The sidebar: my notebooks, my projects and this node. */
+/** The sidebar: my notebooks, this node and my projects. */
 import { PageConfig, URLExt } from '@jupyterlab/coreutils';
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
@@ -18,11 +18,14 @@ interface IPanelProps extends IKernelActions {
   onRetry: () => void;
   /** Opens the dashboard; missing where there is none. */
   onDashboard?: () => void;
+  /** Called when a state is in the page, before the browser shows it. */
+  onRendered?: () => void;
   trans: TranslationBundle;
 }
 
 export function Panel(props: IPanelProps): JSX.Element {
-  const { state, onDashboard, trans } = props;
+  const { state, onDashboard, onRendered, trans } = props;
+  React.useLayoutEffect(() => onRendered?.());
   return (
     <div className="jp-GpuShare-content" data-connection={state.connection}>
       <div className="jp-GpuShare-head">
@@ -103,11 +106,12 @@ function Known(props: IPanelProps & { status: Status }): JSX.Element {
       <Section title={trans.__('My notebooks')} count={status.kernels.length}>
         <Kernels {...props} />
       </Section>
-      <Section title={trans.__('My projects')}>
-        <Projects projects={state.projects} order={status.projects} trans={trans} />
-      </Section>
       <Section title={trans.__('This node')} open={false}>
         <Node status={status} trans={trans} />
+      </Section>
+      {/* the last one: it is loaded when the panel is shown, and must not move the others */}
+      <Section title={trans.__('My projects')}>
+        <Projects projects={state.projects} order={status.projects} trans={trans} />
       </Section>
     </>
   );
