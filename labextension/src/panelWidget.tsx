@@ -96,9 +96,15 @@ export class GpuSharePanel extends ReactWidget {
         {...this.actions}
         onRetry={() => gpushare.retry()}
         onDashboard={hasDashboard() ? openDashboard : undefined}
-        onRendered={() => this.removeClass(STALE)}
+        onRendered={() => this.showContent()}
       />
     );
+  }
+
+  private showContent(): void {
+    if (this.hasClass(STALE)) {
+      this.removeClass(STALE);
+    }
   }
 
   private redraw(): void {

@@ -1,10 +1,12 @@
 /**
  * Front-end cost as one JSON object.
- * Usage: node measure.mjs URL delay|idle|many
+ * Usage: node measure.mjs URL delay|idle|many|charts
  *
  * - delay (demo): from an event's time at the scheduler to the frame that shows it in the sidebar
  * - idle (demo): share of a core that our code takes, by Chromium's profiler
  * - many (scripted server): frames while scrolling 500 kernels and a large cluster's dashboard
+ * - charts (scripted server): share of a core of the charts of 64 GPUs with an hour of samples, which
+ *   change every five seconds: our code, and everything that the page's main thread does
  */
 import { inLab } from './browser.mjs';
 import { largeCluster } from './cluster_fixtures.mjs';
@@ -125,6 +127,52 @@ const summary = intervals => ({
   worst: Math.max(...intervals)
 });
 
+/** Percentage of one core that the page's main thread is busy, with painting and all other code. */
+async function mainThread(page, ms) {
+  const session = await page.context().newCDPSession(page);
+  await session.send('Performance.enable');
+  const busy = async () => {
+    const { metrics } = await session.send('Performance.getMetrics');
+    return metrics.find(({ name }) => name === 'TaskDuration').value;
+  };
+  const before = await busy();
+  await page.waitForTimeout(ms);
+  const found = (100 * ((await busy()) - before)) / (ms / 1000);
+  await session.detach();
+  return found;
+}
+
+const EVERY_S = 5;
+/** The measurements of 8 nodes with 8 GPUs: an hour at first, then what is new. */
+function measurements(since) {
+  const end = Math.floor(Date.now() / 1000 / EVERY_S) * EVERY_S;
+  const begin = since === null ? end - 3600 : Date.parse(since) / 1000;
+  const seconds = [];
+  // the scheduler answers with at most 360 points
+  for (let at = end; at > begin; at -= since === null ? 2 * EVERY_S : EVERY_S) seconds.unshift(at);
+  const names = Array.from({ length: 8 }, (_, i) => `n${i}`);
+  const wave = (at, i, most) => Math.round(most * (0.5 + 0.5 * Math.sin(at / 60 + i)));
+  const line = (node, gpu, metric, most, total, i) => ({
+    node,
+    gpu,
+    metric,
+    total,
+    values: seconds.map(at => (metric === 'utilization' ? wave(at, i, 100) / 100 : wave(at, i, most)))
+  });
+  const series = names.flatMap((node, n) => [
+    line(node, '', 'cpu', 1, null, n),
+    line(node, '', 'host_memory', 200_000, 256_000, n),
+    line(node, '', 'saved', 60_000, 64_000, n),
+    ...Array.from({ length: 8 }, (_, g) => [`SIM-GPU-${node}-${g}`, 8 * n + g]).flatMap(([gpu, i]) => [
+      line(node, gpu, 'utilization', 1, null, i),
+      line(node, gpu, 'memory', 81_920, 81_920, i),
+      line(node, gpu, 'temperature', 80, null, i),
+      line(node, gpu, 'power', 400, null, i)
+    ])
+  ]);
+  return { times: seconds.map(at => new Date(1000 * at).toISOString()), series, left_out: 0 };
+}
+
 function manyKernels(count) {
   const states = ['attached', 'suspended', 'pending', 'detached'];
   return Array.from({ length: count }, (_, i) =>
@@ -163,6 +211,27 @@ await inLab(
       await page.waitForTimeout(1000);
       const hidden = await share(page, 20_000);
       console.log(JSON.stringify({ panel, dashboard, hidden }));
+    }
+    if (what === 'charts') {
+      const script = scriptedServer(url);
+      await script.configure({ status: { kernels: [] }, tables: largeCluster(8, 8) });
+      await lab.notebook('a.ipynb');
+      const hiddenThread = await mainThread(page, 20_000);
+      await page.route(/gpushare\/api\/history\/nodes/, route =>
+        route.fulfill({
+          json: measurements(new URL(route.request().url()).searchParams.get('since'))
+        })
+      );
+      await lab.command('gpushare:dashboard', { view: 'charts' });
+      await page.locator('[data-chart=gpu-power] canvas').waitFor();
+      await page.waitForTimeout(6000); // the hour is drawn once
+      const visible = await share(page, 30_000);
+      const visibleThread = await mainThread(page, 30_000);
+      if (process.env.GPUSHARE_UI_RESULTS) await lab.shot('64-gpus', process.env.GPUSHARE_UI_RESULTS);
+      await lab.front('a.ipynb');
+      await page.waitForTimeout(1000);
+      const hidden = await share(page, 20_000);
+      console.log(JSON.stringify({ visible, visibleThread, hiddenThread, hidden }));
     }
     if (what === 'many') {
       const script = scriptedServer(url);

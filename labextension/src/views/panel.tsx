@@ -25,7 +25,9 @@ interface IPanelProps extends IKernelActions {
 
 export function Panel(props: IPanelProps): JSX.Element {
   const { state, onDashboard, onRendered, trans } = props;
-  React.useLayoutEffect(() => onRendered?.());
+  React.useLayoutEffect(() => {
+    onRendered?.();
+  });
   return (
     <div className="jp-GpuShare-content" data-connection={state.connection}>
       <div className="jp-GpuShare-head">
