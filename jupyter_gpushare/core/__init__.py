@@ -13,5 +13,6 @@ bottom, each importing only those below it:
     cluster      the in-memory model: nodes, pools, queues, topology, quota, pending workloads
     fairness     dividing resources among queues; usage over time
     estimates    how long similar requests waited
+    bookings     whether GPUs booked for a time fit beside quotas; wall times that repeat
     model        values: workloads, events, decisions, amounts, units, errors
 """
