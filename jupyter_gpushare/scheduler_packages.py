@@ -14,9 +14,11 @@ SCHEDULER_PACKAGES: Final = frozenset({"alembic", "numpy", "pydantic", "sqlalche
 """Import names of the packages of the extra `scheduler` in pyproject.toml."""
 
 
-def missing_text(error: ModuleNotFoundError, what: str) -> str | None:
-    """What to install so that `what` can run; None: the error has another cause."""
+def missing_text(error: ModuleNotFoundError, what: str, extra: str = "scheduler") -> str | None:
+    """What to install so that `what` can run: an extra that has `scheduler` in it. None: the error
+    has another cause.
+    """
     name = (error.name or "").partition(".")[0]
     if name not in SCHEDULER_PACKAGES:
         return None
-    return f"{what} needs {name}, which is not installed: pip install 'jupyter-gpushare[scheduler]'"
+    return f"{what} needs {name}, which is not installed: pip install 'jupyter-gpushare[{extra}]'"

@@ -219,7 +219,9 @@ def main(args: Sequence[str] | None = None) -> Any:
         print_error(error.format_message(), _called(args))
         sys.exit(REFUSED)
     except ModuleNotFoundError as error:
-        if (text := missing_text(error, _called(args))) is None:
+        called = _called(args)
+        extra = "demo" if called.endswith(" demo") else "scheduler"
+        if (text := missing_text(error, called, extra)) is None:
             raise
         print_error(text)
         sys.exit(REFUSED)

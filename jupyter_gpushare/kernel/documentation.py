@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["DOCUMENTATION", "address_of_code", "anchor_of", "page_of_codes"]
+__all__ = ["DOCUMENTATION", "address_of_code", "anchor_of", "help_link", "page_of_codes"]
 
 DOCUMENTATION: Final = "https://jupyter-gpushare.readthedocs.io/en/latest"
 
@@ -17,6 +17,11 @@ def page_of_codes() -> str:
 def address_of_code(code: str) -> str:
     """Cause and remedy of an error code, a reason or a node condition."""
     return f"{page_of_codes()}#{anchor_of(code)}"
+
+
+def help_link(code: str) -> str:
+    """The same as the value of the header `Link` of an answer."""
+    return f'<{address_of_code(code)}>; rel="help"'
 
 
 def anchor_of(code: str) -> str:

@@ -78,6 +78,13 @@ def test_a_command_of_the_scheduler_says_what_to_install(command: str):
     assert line.endswith("pip install 'jupyter-gpushare[scheduler]'")
 
 
+def test_the_demo_says_in_one_line_what_it_needs_in_all():
+    """The extra `scheduler` alone would only lead to the next message."""
+    done = python("from jupyter_gpushare.cli import main\nmain(['demo'])")
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("pip install 'jupyter-gpushare[demo]'")
+
+
 def test_another_missing_module_is_no_matter_of_the_extra():
     code = """
 from jupyter_gpushare import cli

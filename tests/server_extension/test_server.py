@@ -9,6 +9,7 @@ import pytest
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from tornado.httpclient import HTTPClientError
 
+from jupyter_gpushare.kernel.documentation import page_of_codes
 from jupyter_gpushare.messages import Pools
 from jupyter_gpushare.routes import JUPYTER_ROUTES
 from jupyter_gpushare.server_extension.handlers.api import handlers
@@ -73,6 +74,22 @@ async def test_a_kernel_does_not_wait_where_no_agent_can_run(jp_serverapp, jp_fe
     status = json.loads((await jp_fetch("gpushare", "api", "kernels", kernel["id"])).body)
     assert status["state"] == "detached"
     assert (await jp_fetch("api", "kernels", kernel["id"], method="DELETE")).code == 204
+
+
+@pytest.mark.parametrize(
+    ("path", "token", "anchor"),
+    [
+        ("kernels/nope", None, "not-found"),
+        ("nothing", None, "not-found"),
+        ("status", "token wrong", "http-status"),
+    ],
+)
+async def test_errors_lead_to_their_explanation(jp_fetch, path, token, anchor):
+    headers = {} if token is None else {"Authorization": token}
+    with pytest.raises(HTTPClientError) as error:
+        await jp_fetch("gpushare", "api", *path.split("/"), headers=headers)
+    link = error.value.response.headers["Link"]
+    assert link == f'<{page_of_codes()}#{anchor}>; rel="help"'
 
 
 async def test_errors_have_one_shape(jp_fetch):

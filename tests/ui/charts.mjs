@@ -123,9 +123,12 @@ await inLab(
       await openView('charts');
       await chart('gpu-power').waitFor();
       await noSeriousProblems(page, '.jp-GpuShareDashboard', `charts in ${theme}`);
+      if (theme === THEMES[1]) await picture('charts-dark');
       await openView('workloads');
       await board.getByRole('button', { name: 'a.ipynb' }).click();
     }
+    await useTheme(page, THEMES[1]);
+    await picture('workload-dark');
     await useTheme(page, THEMES[0]);
     await page.keyboard.press('Enter'); // back
     await row('b.ipynb').waitFor();

@@ -23,7 +23,7 @@ from jupyter_gpushare.core.model.errors import (
     NotFound,
     Unavailable,
 )
-from jupyter_gpushare.kernel.documentation import address_of_code
+from jupyter_gpushare.kernel.documentation import help_link
 from jupyter_gpushare.routes import ROUTES, Route, openapi
 from jupyter_gpushare.version import __version__
 
@@ -106,7 +106,7 @@ def _unauthenticated() -> NotAuthenticated:
 def error_answer(error: GpuShareError, headers: Mapping[str, str] | None = None) -> RouterResponse:
     """The one format of errors."""
     detail = m.error_detail(error)
-    known = {"Link": f'<{address_of_code(error.code)}>; rel="help"'}
+    known = {"Link": help_link(error.code)}
     if error.status_hint == NotAuthenticated.status_hint:
         known["WWW-Authenticate"] = "Bearer"
     if isinstance(error, RateLimited):

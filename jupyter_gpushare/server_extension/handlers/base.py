@@ -11,6 +11,7 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.kernel.documentation import help_link
 from jupyter_gpushare.messages import ErrorBody, ErrorDetail, encode, error_detail
 
 from ..clients.gateway_relay import API
@@ -83,8 +84,10 @@ class GpuShareAPIHandler(APIHandler):
         self.finish(encode(body))
 
     def send_error_body(self, status: int, detail: ErrorDetail) -> None:
-        """Finish the request with an error."""
+        """Finish the request with an error, and with the address of its explanation."""
         self.set_status(status)
+        is_jupyters = detail.code == LOGGED_OUT
+        self.set_header("Link", help_link(f"http-{status}" if is_jupyters else detail.code))
         self.send_json(ErrorBody(error=detail))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
