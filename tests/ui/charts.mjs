@@ -127,8 +127,6 @@ await inLab(
       await openView('workloads');
       await board.getByRole('button', { name: 'a.ipynb' }).click();
     }
-    await useTheme(page, THEMES[1]);
-    await picture('workload-dark');
     await useTheme(page, THEMES[0]);
     await page.keyboard.press('Enter'); // back
     await row('b.ipynb').waitFor();

@@ -11,7 +11,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from ui.lab import demo, demo_without_turns, run_script
 
-STORIES = ("request_and_wait.mjs", "story.mjs", "kernel_killed.mjs", "dashboard.mjs", "widgets.mjs")
+STORIES = (
+    "request_and_wait.mjs",
+    "story.mjs",
+    "kernel_killed.mjs",
+    "dashboard.mjs",
+    "charts.mjs",
+    "widgets.mjs",
+)
 WITHOUT_TURNS = ("request_and_wait.mjs",)
 FRAMES = {
     "two-halves-burst": "1. Two notebooks have half a GPU each and borrow memory: 70 of 80 GiB.",
