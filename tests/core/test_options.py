@@ -90,6 +90,20 @@ def test_a_reservation_is_named_as_the_reason() -> None:
     assert [b.workload for b in cycle(cluster, 22_000).binds] == ["late"]
 
 
+def test_no_reservation_takes_what_was_promised_to_who_evicted_for_it() -> None:
+    """The evicted workloads have waited for longer, if the time counts from their creation."""
+    policy = with_pool(policy_of({"A": 0}), reserve_after=3000)
+    low = [workload(f"low{i}", "A", priority=50, created=0) for i in range(2)]
+    cluster = world(policy, [Node("n0", gpus=2)], low)
+    cycle(cluster, 0)
+    high = workload("high", "A", 0.6, gpu_devices=2, priority=75, created=1)
+    cluster.apply(WorkloadSubmitted(high))
+    decisions = cycle(cluster, 5000)
+    assert {e.workload for e in decisions.evictions} == {"low0", "low1"}
+    release(cluster, decisions)
+    assert [b.workload for b in cycle(cluster, 6000).binds] == ["high"]
+
+
 @pytest.mark.parametrize(
     ("usage", "shares"), [("cluster", {"A": 3, "B": 7}), ("siblings", {"A": 1, "B": 9})]
 )

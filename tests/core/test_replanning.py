@@ -106,6 +106,18 @@ def size_of(pod: Pod) -> tuple[int, int]:
     return pod.gpu, pod.gpu_devices
 
 
+def test_a_share_on_a_full_gpu_makes_room_for_one_on_two_gpus() -> None:
+    """No GPU is partly free: one is full, the other idle."""
+    cluster = world(policy_of({"A": 8}), [Node("n0", gpus=2, gpu_memory=MIB)])
+    for name in ("s0", "s1"):
+        cluster.apply(WorkloadSubmitted(Workload(name, "A", (Pod(name, gpu=500),), created=0)))
+        cluster.apply(PodPlaced(name, name, Spot("n0", (0,), "default"), 0))
+    asked = Workload("w", "A", (Pod("w", gpu=125, gpu_devices=2),), created=9)
+    cluster.apply(WorkloadSubmitted(asked))
+    assert not cycle(cluster, 0).evictions
+    assert cluster.spot("w", "w") == Spot("n0", (0, 1), "default")
+
+
 @EXAMPLES
 @given(st.data())
 def test_a_request_that_fits_after_replanning_is_placed(data: st.DataObject) -> None:

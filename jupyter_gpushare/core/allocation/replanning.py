@@ -42,7 +42,7 @@ def best_replan(
     allowed: Callable[[NodeState], bool] | None = None,
 ) -> NodePlan | None:
     """The plan with the fewest moves, then the least memory, then the first node by name."""
-    if not need.gpu or need.mig or not pool.fractions:
+    if not need.gpu or need.mig:
         return None
     plans = []
     for node in _candidates(pool, need, among):
@@ -60,13 +60,23 @@ def _candidates(
     least = 0 if need.memory else need.whole * GPU + need.share * need.devices
     names = None if among is None else {node.name for node in among}
     found: list[NodeState] = []
-    for free, node in pool.by_free_fractions():
+    for free, node in _by_room(pool, need):
         if len(found) == MAX_NODES or free + ROUNDING < least:
             break
         has_room = node.free_now >= need.portion(node.capacity) * count
         if has_room and count <= len(node.usable) and (names is None or node.name in names):
             found.append(node)
     return found
+
+
+def _by_room(pool: PoolState, need: PodRequirements) -> list[tuple[int, NodeState]]:
+    """Nodes on which a changed plan can help, with their free milli-GPU, the most first."""
+    if need.whole or need.devices == 1:
+        return pool.by_free_fractions()
+    # For shares on several GPUs, those of a full GPU may move to an idle one.
+    nodes = [node for node in pool.ready_nodes() if node.free_now]
+    ranked = [(node.free_now * GPU // node.capacity, node) for node in nodes]
+    return sorted(ranked, key=lambda entry: (-entry[0], entry[1].name))
 
 
 def _price(plan: NodePlan) -> tuple[int, int, str]:
@@ -92,7 +102,7 @@ def _search(pool: PoolState, node: NodeState, size: int, count: int) -> NodePlan
     if found is None:
         return None
     moves = tuple((members[index], devices) for index, devices in sorted(found.moves.items()))
-    return NodePlan(node, found.devices, moves)
+    return NodePlan(node, tuple(sorted(found.devices)), moves)
 
 
 def _movable(pool: PoolState, node: NodeState) -> list[Member]:

@@ -61,9 +61,20 @@ def _renewed(state: State, pool: PoolState, now: int) -> tuple[str, tuple[str, .
             starving.append((oldest, eq_class))
     for (_, id_), eq_class in sorted(starving, key=lambda entry: entry[0]):
         nodes = _nodes_for(state, pool, eq_class)
-        if nodes:
+        if nodes and not _are_promised(state, pool, nodes, eq_class.project):
             return id_, nodes
     return None
+
+
+def _are_promised(state: State, pool: PoolState, nodes: tuple[str, ...], project: str) -> bool:
+    """Whether the last cycle promised a place there, or made room in this project's quota: those
+    who evicted others for it, or were moved to it, come first.
+    """
+    return any(
+        member.nominated in nodes
+        or (member.nominated in pool.nodes and member.work.project == project)
+        for member in state.nominees
+    )
 
 
 def _nodes_for(state: State, pool: PoolState, eq_class: EquivalenceClass) -> tuple[str, ...]:
