@@ -21,6 +21,7 @@ from .nodes import NodeState
 from .packing import Defragmenter
 from .people import PeopleLedger
 from .queues import QueueState
+from .trial_budget import TrialBudget
 from .versions import VersionCounter
 
 __all__ = ["BucketKey", "PoolState", "QueueSpec", "queue_specs"]
@@ -126,6 +127,7 @@ class PoolState:
         "snapshot",
         "specs",
         "total",
+        "trials",
         "version",
         "versions",
         "bucket_of",
@@ -154,6 +156,8 @@ class PoolState:
         self.excluded: frozenset[str] = frozenset()
         self.reservation: tuple[str, tuple[str, ...]] | None = None
         """A workload and the nodes reserved for it (option `reserve_after`)."""
+        self.trials = TrialBudget()
+        """What consolidation may still search."""
         self.total = NOTHING
         self.machines = EmptyCapacity(())
         """The known nodes by name, as if empty."""

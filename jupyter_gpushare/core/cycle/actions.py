@@ -16,7 +16,7 @@ Rules: docs/explanation/scheduling.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from ..allocation.gang import Allocation, stale_members
 from ..cluster.pools import PoolState
@@ -42,6 +42,9 @@ EvictionNotes = dict[Member, tuple[str, str | None]]
 """Evicted member -> the action, and the workload that it makes room for."""
 ActionRules = tuple[Callable[[], VictimCandidates], Validator, int | None]
 """The victims, the validator, and the largest number of workloads that may move."""
+CONSOLIDATION: Final = "consolidation"
+ROUND: Final = "round"
+"""Key of the round of a pool's `trials` in which a class was searched last."""
 
 
 def _allocate(state: State, now: int, notes: EvictionNotes) -> None:
@@ -164,11 +167,15 @@ def _solve(
     rules: ActionRules,
     pool: PoolState,
     turn: NextWorkload,
+    now: int,
 ) -> bool:
     """Runs the solver with these rules."""
     victims, validator, most = rules
     solver = Solver(state, pool, turn.work, victims(), validator, max_moved=most)
-    if not solver.solve():
+    has_room = solver.solve()
+    if action == CONSOLIDATION:
+        pool.trials.charge(state.undo_log, now, solver.trials)
+    if not has_room:
         return False
     for unit in solver.affected:
         for member in unit.members:
@@ -179,9 +186,21 @@ def _solve(
 
 def _failed_here(state: State, action: str, pool: PoolState, turn: NextWorkload) -> None:
     """Records that the attempt would fail again in this state of the pool."""
+    if action == CONSOLIDATION:
+        _record(state, turn.eq_class.tried, (pool.name, ROUND), pool.trials.round)
     if not turn.is_single:
         key = (pool.name, action)
         _record(state, turn.eq_class.tried, key, pool.version)
+
+
+def _has_its_turn(eq_class: EquivalenceClass, pool: PoolState, now: int) -> bool:
+    """Whether the pool may search for it: the budget is not spent, and if it was, others that have
+    not been searched since come first.
+    """
+    if pool.trials.left(now) <= 0:
+        return False
+    is_done = eq_class.tried.get((pool.name, ROUND)) == pool.trials.round
+    return not (pool.trials.is_short and is_done)
 
 
 def _evicting(
@@ -195,19 +214,21 @@ def _evicting(
         def worth_trying(eq_class: EquivalenceClass, pool: PoolState) -> bool:
             if timeless and eq_class.tried.get((pool.name, action)) == pool.version:
                 return False
+            if action == CONSOLIDATION and not _has_its_turn(eq_class, pool, now):
+                return False
             return _PRECHECKS[action](eq_class, pool)
 
         def attempt(pool: PoolState, turn: NextWorkload) -> bool:
             members = turn.work.members_to_place()
             key = (
                 pool.name,
-                None if action == "consolidation" else turn.leaf.name,
+                None if action == CONSOLIDATION else turn.leaf.name,
                 turn.work.preemptible,
                 turn.eq_class.user,
             )
             if not failed.is_no_easier(key, turn.work, members):
                 alternatives = rules_for(state, pool, turn, now)
-                if any(_solve(state, notes, action, r, pool, turn) for r in alternatives):
+                if any(_solve(state, notes, action, r, pool, turn, now) for r in alternatives):
                     failed.clear()
                     return True
                 failed.add(key, turn.work, members)
@@ -216,12 +237,15 @@ def _evicting(
 
         def attempt_alone(pool: PoolState, turn: NextWorkload) -> bool:
             alternatives = rules_for(state, pool, turn, now)
-            if any(_solve(state, {}, action, rules, pool, turn) for rules in alternatives):
+            if any(_solve(state, {}, action, rules, pool, turn, now) for rules in alternatives):
                 return True
             _failed_here(state, action, pool, turn)
             return False
 
         walk(state, Attempts(worth_trying, attempt, attempt_alone, evicts=True))
+        if action == CONSOLIDATION:
+            for pool in state.pools.values():
+                pool.trials.settle(state.undo_log, now)
 
     return act
 
@@ -248,7 +272,7 @@ def _may_preempt(eq_class: EquivalenceClass, pool: PoolState) -> bool:
 
 
 _PRECHECKS: dict[str, Callable[[EquivalenceClass, PoolState], bool]] = {
-    "consolidation": _may_consolidate,
+    CONSOLIDATION: _may_consolidate,
     "reclaim": _may_reclaim,
     "preempt": _may_preempt,
 }
@@ -289,7 +313,7 @@ def _reclaim_rules(
         return []
     options, strategy = state.policy.options, ReclaimStrategy(state, pool, turn, now)
     rules: list[ActionRules] = [(strategy.victims, strategy.is_fair, None)]
-    is_tried = turn.work.preemptible and "consolidation" in options.actions
+    is_tried = turn.work.preemptible and CONSOLIDATION in options.actions
     if not is_tried and could_move(pool, turn):
         rules.append((strategy.movable, strategy.are_moved, options.max_consolidation_victims))
     return rules
@@ -319,7 +343,7 @@ def _evict_stale(state: State, now: int, notes: EvictionNotes) -> None:
 ACTIONS_BY_NAME: dict[str, Callable[[State, int, EvictionNotes], None]] = {
     "allocate": _allocate,
     "rotate": _rotate,
-    "consolidation": _evicting("consolidation", _consolidation_rules),
+    CONSOLIDATION: _evicting(CONSOLIDATION, _consolidation_rules),
     "reclaim": _evicting("reclaim", _reclaim_rules),
     "preempt": _evicting("preempt", _preempt_rules),
     "stale_gang_eviction": _evict_stale,

@@ -57,7 +57,7 @@ class Solver:
             victims,
             validator,
         )
-        self.max_moved, self.tries = max_moved, max_tries
+        self.max_moved, self.tries, self._most = max_moved, max_tries, max_tries
         self.leaf = pool.queue(work.project)
         self.members_to_place = work.members_to_place()
         self.rescheduler = VictimRescheduler(state, pool)
@@ -75,6 +75,11 @@ class Solver:
         self.selection: VictimSelection | None = None
         self.is_outranked = False
         """Whether a victim precedes the workload in queue order."""
+
+    @property
+    def trials(self) -> int:
+        """Simulations so far, at least one."""
+        return max(1, self._most - self.tries)
 
     def solve(self) -> bool:
         """Whether every pod was promised a place."""
