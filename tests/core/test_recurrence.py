@@ -132,6 +132,23 @@ def test_what_can_be_booked(repetition, problem):
     assert found is None if problem is None else problem in found
 
 
+@pytest.mark.parametrize(
+    ("repetition", "problem"),
+    [
+        (None, None),
+        (Repetition("daily"), None),
+        (Repetition("daily", until=date(2027, 7, 19)), None),
+        (Repetition("daily", until=date(2027, 7, 20)), "1 to 200 times until"),
+        (Repetition("weekly", until=date(2026, 12, 31)), "1 to 200 times until"),
+        (Repetition("secondly", until=date(2027, 7, 20)), "daily or weekly"),
+    ],
+)
+def test_times_until_a_day_are_as_many_as_a_number_of_them_may_be(repetition, problem):
+    start = datetime.fromisoformat("2027-01-01 14:00")
+    found = BookedTimes(start, ZoneInfo("Europe/Berlin"), HOUR, repetition).problem
+    assert found is None if problem is None else problem in found
+
+
 @settings(max_examples=examples(200), deadline=None)
 @given(
     st.integers(0, 2 * 365 * 24 * 3600).map(lambda after: NEW_YEAR + timedelta(seconds=after)),

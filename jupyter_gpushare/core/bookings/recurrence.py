@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final, Literal, NamedTuple
 
 from dateutil.rrule import DAILY, WEEKLY, rrule
@@ -19,7 +19,7 @@ from dateutil.rrule import DAILY, WEEKLY, rrule
 __all__ = ["MAX_TIMES", "Repetition", "BookedTimes", "Window", "instant"]
 
 MAX_TIMES: Final = 200
-"""Times that a booking may take place, if it states a number."""
+"""Times that a booking may take place, if it ends."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
 SLACK: Final = timedelta(days=2)
@@ -79,6 +79,20 @@ class BookedTimes:
     zone: tzinfo
     duration: int
     repetition: Repetition | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why these times cannot be booked. A repetition with neither `times` nor `until` can: it
+        is a rule, not a number of bookings.
+        """
+        repetition = self.repetition
+        if repetition is None:
+            return None
+        if repetition.problem is None and repetition.until is not None:
+            count = sum(1 for _ in islice(self._starts(), MAX_TIMES + 1))
+            if not 1 <= count <= MAX_TIMES:
+                return f"a booking takes place 1 to {MAX_TIMES} times until its last day"
+        return repetition.problem
 
     def windows(self, between: Window) -> list[Window]:
         """The times at which the booking takes place that overlap `between`, the earliest first."""
