@@ -40,7 +40,10 @@ export async function inLab(url, story, { width = 1280, height = 800 } = {}) {
       /status of 404/.test(line.text()) && line.location().url.includes('/api/contents');
     page.on(
       'console',
-      line => line.type() === 'error' && !ofSaving(line) && recordError(line.text())
+      line =>
+        line.type() === 'error' &&
+        !ofSaving(line) &&
+        recordError(`${line.text()} ${line.location().url}`.trim())
     );
     await page.goto(url, { timeout: 60_000 });
     await page.waitForFunction(() => window.jupyterapp !== undefined, undefined, {
