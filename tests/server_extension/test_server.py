@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pynvml
 import pytest
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from tornado.httpclient import HTTPClientError
@@ -18,6 +19,17 @@ from tests.server_extension.fake_transport import FakeTransport
 
 pytest_plugins = ("pytest_jupyter.jupyter_server",)
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def no_driver(monkeypatch):
+    """Not even where an earlier test has loaded its driver: a process finds it again by name."""
+
+    def missing():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "_LoadNvmlLibrary", missing)
 
 
 @pytest.fixture
