@@ -157,7 +157,7 @@ await inLab(
     await openView('workloads');
     await expectText(/^(running|idle)$/, row('a.ipynb'));
     // Resume answers 409 if the GPU has no room at that moment, and resumes when it has.
-    const isNoRoom = line => /status of 409 .*gpushare\/api\/kernels/.test(line);
+    const isNoRoom = line => /status of 409 .*\/actions\/resume/.test(line);
     assert.deepEqual(
       lab.pageErrors.filter(line => !isNoRoom(line)),
       []
