@@ -62,7 +62,7 @@ class Allocation:
 
             def allowed(node: NodeState) -> bool:
                 charge = need.charge(node.capacity)
-                return refusal(leaf, charge, work.preemptible, work.user) is None
+                return refusal(leaf, charge, work) is None
 
         assignment = best_assignment(
             self.pool, need, PlacementHints(among, scores, member.nominated), allowed

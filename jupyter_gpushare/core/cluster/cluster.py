@@ -7,7 +7,7 @@ pod becomes running, and a promised pod pending again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from ..model.amounts import NOTHING
 from ..model.errors import Conflict, InvalidInput, NotFound
 from ..model.events import (
     ActivityReported,
+    BookingsChanged,
     Event,
     EvictionCancelled,
     NodeChanged,
@@ -33,6 +34,7 @@ from ..model.events import (
     WorkloadSubmitted,
 )
 from ..model.model import Node, Policy, Spot, Workload
+from .bookings import BookedRoom
 from .nodes import NodeState
 from .people import PeopleLedger
 from .people_events import PEOPLE_HANDLERS
@@ -65,7 +67,18 @@ class Cluster:
 
     @property
     def workloads(self) -> Mapping[str, Work]:
-        return MappingProxyType(self._state.works)
+        works, rooms = self._state.works, self._state.rooms
+        return _Submitted(works, rooms) if rooms else MappingProxyType(works)
+
+    @property
+    def booked_rooms(self) -> tuple[BookedRoom, ...]:
+        """What is kept free for bookings now, and where."""
+        return tuple(
+            BookedRoom(work.room, member.charge.gpu, spot)
+            for work in self._state.rooms.values()
+            for member in work.members.values()
+            if work.room is not None and (spot := member.spot()) is not None
+        )
 
     @property
     def usage(self) -> Mapping[tuple[str, str], tuple[int, int, int]]:
@@ -136,10 +149,33 @@ class Cluster:
         state.undo_log.settle()
 
 
+class _Submitted(Mapping[str, Work]):
+    """Workloads without those that keep GPUs free for bookings."""
+
+    def __init__(self, works: Mapping[str, Work], rooms: Mapping[str, Work]) -> None:
+        self._works, self._rooms = works, rooms
+
+    def __getitem__(self, id_: str) -> Work:
+        if id_ in self._rooms:
+            raise KeyError(id_)
+        return self._works[id_]
+
+    def __iter__(self) -> Iterator[str]:
+        return (id_ for id_ in self._works if id_ not in self._rooms)
+
+    def __len__(self) -> int:
+        return len(self._works) - len(self._rooms)
+
+
 def _policy_changed(state: State, event: PolicyChanged) -> None:
     before = state.policy
     state.install(event.policy)
     state.undo_log.push(state.install, before)
+
+
+def _bookings_changed(state: State, event: BookingsChanged) -> None:
+    if event.windows != state.bookings.windows:
+        state.book(state.bookings.replaced_by(event.windows))
 
 
 def _node_joined(state: State, event: NodeJoined) -> None:
@@ -177,9 +213,7 @@ def _submitted(state: State, event: WorkloadSubmitted) -> None:
             raise Conflict(f"workload {workload.id} exists with different content", field="id")
         return
     _check_workload(workload)
-    work = Work(workload, state.needs)
-    _add_work(state, work)
-    state.undo_log.push(_remove_work, state, work)
+    state.add_work(Work(workload, state.needs))
 
 
 def _held(state: State, event: WorkloadHeld) -> None:
@@ -192,12 +226,7 @@ def _held(state: State, event: WorkloadHeld) -> None:
 
 
 def _ended(state: State, event: WorkloadEnded) -> None:
-    work = _work(state, event.id)
-    for member in work.members.values():
-        if member.status != "succeeded":
-            state.put(member, "failed")
-    _remove_work(state, work)
-    state.undo_log.push(_add_work, state, work)
+    state.remove_work(_work(state, event.id))
 
 
 def _placed(state: State, event: PodPlaced) -> None:
@@ -313,16 +342,6 @@ def _any_devices(node: NodeState, member: Member) -> tuple[int, ...]:
     return tuple(sorted(ranked[:wanted]))
 
 
-def _add_work(state: State, work: Work) -> None:
-    state.works[work.id] = work
-    _mark_dirty(state, work)
-
-
-def _remove_work(state: State, work: Work) -> None:
-    del state.works[work.id]
-    _mark_dirty(state, work)
-
-
 def _mark_dirty(state: State, work: Work) -> None:
     state.dirty[work] = None
 
@@ -358,6 +377,7 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], None]] = cast(
     "dict[type[Any], Callable[[State, Any], None]]",
     {
         PolicyChanged: _policy_changed,
+        BookingsChanged: _bookings_changed,
         NodeJoined: _node_joined,
         NodeChanged: _node_changed,
         NodeLeft: _node_left,

@@ -44,6 +44,8 @@ class PendingIndex:
         self.unschedulable: dict[str, Work] = {}
         """Pending workloads that may not be scheduled: held, unknown project or pool, invalid."""
         self.stale: dict[str, Work] = {}
+        self.booked_by_members: frozenset[str] = frozenset()
+        """Projects in which a booking is one member's."""
         self.dirty: dict[Work, None] = {}
         """Changed since they were classified."""
 
@@ -87,7 +89,8 @@ class PendingIndex:
         del self.by_pools[eq_class.pools][eq_class]
         if not self.by_pools[eq_class.pools]:
             del self.by_pools[eq_class.pools]
-        self.easiest.remove(eq_class)
+        if not eq_class.is_room:
+            self.easiest.remove(eq_class)
         for pool in eq_class.pools:
             self.pools[pool].queue(eq_class.project).pending.discard(eq_class)
 
@@ -118,7 +121,11 @@ class PendingIndex:
         )
 
     def _person(self, work: Work, pools: tuple[str, ...]) -> str:
-        """The user, if the project has rules between its members in one of these pools."""
+        """The user, if the project has rules between its members in one of these pools, or if one
+        of them has booked GPUs.
+        """
+        if work.project in self.booked_by_members:
+            return work.user
         if not self.people.is_used:
             return ""
         ruled = any(self.pools[name].queue(work.project).people is not None for name in pools)
@@ -143,7 +150,8 @@ class PendingIndex:
             for pool in pools:
                 self.pools[pool].queue(work.project).pending.add(eq_class)
             self.by_pools.setdefault(pools, {})[eq_class] = None
-            self.easiest.add(eq_class)
+            if not eq_class.is_room:
+                self.easiest.add(eq_class)
         eq_class.join(work)
         work.eq_class = self.waiting[work.id] = eq_class
         self._change_demand(eq_class, 1)

@@ -20,6 +20,7 @@ from .capacity import EmptyCapacity
 from .nodes import NodeState
 from .packing import Defragmenter
 from .people import PeopleLedger
+from .promised_quota import PromisedQuota
 from .queues import QueueState
 from .trial_budget import TrialBudget
 from .versions import VersionCounter
@@ -121,6 +122,7 @@ class PoolState:
         "name",
         "nodes",
         "people",
+        "promised",
         "queues",
         "reservation",
         "smallest",
@@ -139,8 +141,9 @@ class PoolState:
         specs: dict[str, QueueSpec],
         versions: VersionCounter,
         people: PeopleLedger,
+        promised: Mapping[str, PromisedQuota],
     ) -> None:
-        self.versions, self.people = versions, people
+        self.versions, self.people, self.promised = versions, people, promised
         self.config, self.name, self.specs = config, config.name, specs
         self.nodes: dict[str, NodeState] = {}
         self.buckets: dict[BucketKey, list[str]] = {}
@@ -181,6 +184,7 @@ class PoolState:
                 name, spec.kind, parent, spec.in_pool(self.name), spec.created
             )
             known.people = self.people.of(name, self.name)
+            known.promised = self.promised.get(name)
         return known
 
     def has_candidates(self, *, besides: QueueState | None = None) -> bool:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ..model.amounts import NOTHING, UNLIMITED, Amounts, is_unlimited
 from ..model.model import Quota
 from .people import PoolPeople
+from .promised_quota import PromisedQuota
 
 __all__ = [
     "QueueSnapshot",
@@ -67,6 +68,7 @@ class QueueState:
         "path",
         "pending",
         "people",
+        "promised",
         "quota",
         "rank",
         "request",
@@ -96,6 +98,8 @@ class QueueState:
         self.pending: set[object] = set()
         self.people: PoolPeople | None = None
         """Of a project with rules between its members."""
+        self.promised: PromisedQuota | None = None
+        """What bookings need later."""
         self.candidates: list[tuple[tuple[int, int, int, str], object]] = []
         """Preemptible workloads with running pods, in queue order: candidates for eviction from the
         end.

@@ -12,6 +12,7 @@ from ..model.amounts import Amounts
 from ..model.reason import ReasonCode
 from .people import PersonBound
 from .queues import QueueState
+from .work import Work
 
 __all__ = ["RESOURCES", "Refusal", "is_within_quota", "refusal"]
 
@@ -31,13 +32,13 @@ class Refusal:
     asked: int
 
 
-def refusal(leaf: QueueState, ask: Amounts, preemptible: bool, user: str) -> Refusal | None:
+def refusal(leaf: QueueState, ask: Amounts, work: Work) -> Refusal | None:
     """The first bound that `ask` would exceed: the person's, then from the project upwards. Checks
     requested resources only.
     """
     gpu, cpu, memory = ask
-    if gpu and leaf.people is not None:
-        for own in leaf.people.bounds(user):
+    if gpu and leaf.people is not None and work.room is None:
+        for own in leaf.people.bounds(work.user):
             if own.held + gpu > own.limit:
                 return _over_person_limit(leaf, own, gpu)
     for queue in leaf.path:
@@ -48,9 +49,9 @@ def refusal(leaf: QueueState, ask: Amounts, preemptible: bool, user: str) -> Ref
             or (memory and queue.memory + memory > limit[2])
         ):
             return _refused(ReasonCode.OVER_LIMIT, queue, ask, limit, queue.allocated)
-        if preemptible:
+        if work.preemptible:
             continue
-        quota = queue.quota
+        quota = _quota_for(queue, work)
         if (
             (gpu and queue.non_preemptible_gpu + gpu > quota[0])
             or (cpu and queue.non_preemptible_cpu + cpu > quota[1])
@@ -62,7 +63,15 @@ def refusal(leaf: QueueState, ask: Amounts, preemptible: bool, user: str) -> Ref
     return None
 
 
-def is_within_quota(leaf: QueueState, ask: Amounts) -> bool:
+def _quota_for(queue: QueueState, work: Work) -> Amounts:
+    """The quota without what is booked before non-preemptible work ends."""
+    if queue.promised is None:
+        return queue.quota
+    promised = queue.promised.gpu(work.max_running)
+    return queue.quota._replace(gpu=max(0, queue.quota.gpu - promised))
+
+
+def is_within_quota(leaf: QueueState, ask: Amounts, work: Work) -> bool:
     """Whether non-preemptible work may grow by `ask` on every level.
 
     Does not check limits: evicting victims may bring a queue below its limit, so limits are checked
@@ -71,7 +80,9 @@ def is_within_quota(leaf: QueueState, ask: Amounts) -> bool:
     for queue in leaf.path:
         if any(
             amount and held + amount > quota
-            for amount, held, quota in zip(ask, queue.non_preemptible, queue.quota, strict=True)
+            for amount, held, quota in zip(
+                ask, queue.non_preemptible, _quota_for(queue, work), strict=True
+            )
         ):
             return False
     return True

@@ -12,6 +12,7 @@ from ..model.amounts import NOTHING, Amounts
 from ..model.errors import NotFound
 from ..model.model import DEFAULT_POOL, Node, Policy
 from ..model.requirements import RequirementsCache
+from .bookings import ClusterBookings, promised_quotas, with_bookings
 from .cow_dict import CowDict
 from .easiest_requests import EasiestRequests
 from .nodes import HELD, LEAVING, PROMISED, NodeState
@@ -45,6 +46,11 @@ class State(PendingIndex):
         """When a protected turn ends for which a workload waits in this cycle."""
         self.host_full: set[tuple[str, str]] = set()
         """Pools and projects whose idle workloads stay because their memory cannot be saved."""
+        self.bookings = ClusterBookings()
+        self.rooms: dict[str, Work] = {}
+        """Workloads that keep GPUs free for bookings, by id."""
+        self.rooms_tried: dict[str, int] = {}
+        """The version of each pool at which its rooms found no places."""
         self.install(policy)
 
     # -- policy and nodes
@@ -53,7 +59,7 @@ class State(PendingIndex):
         """Rebuilds pools and queues and puts all pods back. Raises `InvalidInput` with nothing
         changed.
         """
-        specs = queue_specs(policy)
+        specs = with_bookings(queue_specs(policy), self.bookings.open)
         placed = [
             m for work in self.works.values() for m in work.members.values() if m.node is not None
         ]
@@ -67,7 +73,13 @@ class State(PendingIndex):
         configs.setdefault(DEFAULT_POOL, Policy().node_pools[0])
         kept = {pool.name: pool.reservation for pool in self.pools.values()}
         self.pools = {
-            name: PoolState(config, specs, self.versions, self.people)
+            name: PoolState(
+                config,
+                specs,
+                self.versions,
+                self.people,
+                promised_quotas(specs, self.bookings, name, self.people),
+            )
             for name, config in sorted(configs.items())
         }
         for pool in self.pools.values():
@@ -89,6 +101,16 @@ class State(PendingIndex):
             self._add_usage(member)
         for work in self.works.values():
             self._update_candidate(work)
+
+    def book(self, bookings: ClusterBookings) -> None:
+        """Sets the bookings that are known and open, which changes quotas."""
+        self.undo_log.push(self._book, self.bookings)
+        self._book(bookings)
+
+    def _book(self, bookings: ClusterBookings) -> None:
+        self.bookings = bookings
+        self.booked_by_members = frozenset(w.project for w in bookings.windows if w.user)
+        self.install(self.policy)
 
     def pool_of(self, node: Node) -> str:
         """The pool that a node names, else the first whose label it has, else `default`."""
@@ -144,6 +166,31 @@ class State(PendingIndex):
         found = [m for m in state.pods if isinstance(m, Member)]
         return sorted(found, key=lambda m: m.key)
 
+    # -- workloads
+
+    def add_work(self, work: Work) -> None:
+        self._add_work(work)
+        self.undo_log.push(self._remove_work, work)
+
+    def remove_work(self, work: Work) -> None:
+        """Removes a workload, with all that its pods hold."""
+        for member in work.members.values():
+            if member.status != "succeeded":
+                self.put(member, "failed")
+        self._remove_work(work)
+        self.undo_log.push(self._add_work, work)
+
+    def _add_work(self, work: Work) -> None:
+        self.works[work.id] = work
+        if work.room is not None:
+            self.rooms[work.id] = work
+        self.mark_dirty(work)
+
+    def _remove_work(self, work: Work) -> None:
+        del self.works[work.id]
+        self.rooms.pop(work.id, None)
+        self.mark_dirty(work)
+
     # -- placing pods
 
     def put(
@@ -165,7 +212,7 @@ class State(PendingIndex):
             member.old,
             member.old_devices,
         )
-        if self.people.is_used:
+        if self.people.is_used and member.work.room is None:
             self._settle_person(member, status, node)
         self.undo_log.push(self._put, member, before)
         self._put(member, (status, node, devices, charge, old, old_devices))
@@ -287,7 +334,7 @@ class State(PendingIndex):
             node.change(need, member.devices, PROMISED if status == "pipelined" else HELD, sign)
             leaf = pool.queue(member.work.project)
             leaf.hold(member.charge, sign, not member.work.preemptible)
-            if leaf.people is not None:
+            if leaf.people is not None and member.work.room is None:
                 self._hold_for_person(member, sign)
         pool.touch(freed=sign < 0)
         pool.reindex(node)

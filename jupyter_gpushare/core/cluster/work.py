@@ -131,6 +131,7 @@ class Work:
         "held",
         "id",
         "listed",
+        "max_running",
         "members",
         "nominated",
         "pending_since",
@@ -139,6 +140,7 @@ class Work:
         "priority",
         "project",
         "promoted",
+        "room",
         "shape",
         "started",
         "succeeded",
@@ -156,6 +158,7 @@ class Work:
             workload.created,
         )
         self.user, self.pending_since = workload.user, workload.created
+        self.max_running, self.room = workload.max_running, workload.room
         self.started: int | None = None
         self.stale_since: int | None = None
         self.succeeded = 0
@@ -190,6 +193,8 @@ class Work:
             tuple((s.name, s.minimum, tuple(m.need for m in s.members)) for s in self.podsets),
             workload.topology,
             workload.groups,
+            None if workload.preemptible else workload.max_running,
+            workload.room,
         )
 
     def _adopt(self, pod: Pod, by_name: dict[str, PodSet], needs: RequirementsCache) -> None:
@@ -343,6 +348,11 @@ class EquivalenceClass:
         self.head_key = sample.pending_order_key()
         self.waiting_class: WaitingClass | None = None
         """The class in the last snapshot, reused by the next one while its members are the same."""
+
+    @property
+    def is_room(self) -> bool:
+        """Whether they keep GPUs free for a booking."""
+        return self.sample.room is not None
 
     def ask(self, smallest: int) -> Amounts:
         """What one of them asks for in one turn, if this is the smallest GPU of the pool (MiB)."""

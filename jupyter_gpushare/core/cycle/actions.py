@@ -28,15 +28,17 @@ from ..eviction.consolidation import ConsolidationStrategy, could_move, is_bound
 from ..eviction.evicted_units import EvictedUnits
 from ..eviction.preempt import PreemptionStrategy
 from ..eviction.reclaim import ReclaimStrategy, is_entitled
+from ..eviction.room_placement import place_rooms
 from ..eviction.rotation import Rotation
 from ..eviction.solver import Solver, Validator
 from ..eviction.victim_candidates import VictimCandidates
 from ..model.amounts import NOTHING, Amounts
+from ..queueing.booked_rooms import use_rooms
 from ..queueing.failure_cache import FailureCache
 from ..queueing.order import NextWorkload, total_request
 from .walk import Attempts, walk
 
-__all__ = ["ACTIONS_BY_NAME", "EvictionNotes"]
+__all__ = ["ACTIONS_BY_NAME", "EvictionNotes", "make_room_for_bookings"]
 
 EvictionNotes = dict[Member, tuple[str, str | None]]
 """Evicted member -> the action, and the workload that it makes room for."""
@@ -47,12 +49,30 @@ ROUND: Final = "round"
 """Key of the round of a pool's `trials` in which a class was searched last."""
 
 
+def make_room_for_bookings(state: State, now: int, notes: EvictionNotes) -> None:
+    """What is booked comes first: it takes what is free, or what those above their share hold."""
+
+    def place(pool: PoolState, turn: NextWorkload) -> bool:
+        if _start(state, pool, turn, now):
+            return True
+        return any(
+            _solve(state, notes, action, rules, pool, turn, now)
+            for action, rules_for in (("reclaim", _reclaim_rules), ("preempt", _preempt_rules))
+            for rules in rules_for(state, pool, turn, now)
+        )
+
+    for pool in state.pools.values() if state.rooms else ():
+        place_rooms(state, pool, place, notes)
+        state.refresh()
+
+
 def _allocate(state: State, now: int, notes: EvictionNotes) -> None:
     del notes
 
     def start(pool: PoolState, turn: NextWorkload) -> bool:
         return _start(state, pool, turn, now)
 
+    use_rooms(state, start)  # first, since others may only be promised a place that is leaving
     walk(state, Attempts(_may_start, start, start, evicts=False))
 
 
@@ -77,9 +97,7 @@ def _start(state: State, pool: PoolState, turn: NextWorkload, now: int) -> bool:
     )
     is_first = not any(podset.active for podset in work.podsets)
     allocation = Allocation(state, pool, work)
-    if refusal(turn.leaf, ask, work.preemptible, work.user) is None and allocation.place_all(
-        members
-    ):
+    if refusal(turn.leaf, ask, work) is None and allocation.place_all(members):
         if is_first and all(
             m.status == "bound" for m in members
         ):  # Growing does not renew the protection, and a promise is not a start.
@@ -255,7 +273,7 @@ def _may_consolidate(eq_class: EquivalenceClass, pool: PoolState) -> bool:
         return False
     leaf = pool.queue(eq_class.project)
     ask = eq_class.ask(pool.smallest)
-    return not is_bound(pool, leaf, ask, preemptible=True, user=eq_class.sample.user)
+    return not is_bound(pool, leaf, ask, eq_class.sample)
 
 
 def _may_reclaim(eq_class: EquivalenceClass, pool: PoolState) -> bool:
@@ -313,7 +331,7 @@ def _reclaim_rules(
         return []
     options, strategy = state.policy.options, ReclaimStrategy(state, pool, turn, now)
     rules: list[ActionRules] = [(strategy.victims, strategy.is_fair, None)]
-    is_tried = turn.work.preemptible and CONSOLIDATION in options.actions
+    is_tried = turn.work.preemptible and turn.work.room is None and CONSOLIDATION in options.actions
     if not is_tried and could_move(pool, turn):
         rules.append((strategy.movable, strategy.are_moved, options.max_consolidation_victims))
     return rules

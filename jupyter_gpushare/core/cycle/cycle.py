@@ -13,12 +13,13 @@ from ..model.decisions import Bind, Decisions, Evict, Pipeline, Replan, WhatIf
 from ..model.events import WorkloadEnded, WorkloadSubmitted
 from ..model.model import Workload
 from ..model.requirements import PodRequirements
+from ..queueing.booked_rooms import has_moved_rooms, keep_rooms
 from ..queueing.entitlement import entitle
 from ..queueing.people import rank_people
 from ..queueing.reservation import reserve
 from ..reasons.explain import Explainer, FreeCapacity, free_in
 from ..reasons.messages import eviction_message
-from .actions import ACTIONS_BY_NAME, EvictionNotes
+from .actions import ACTIONS_BY_NAME, EvictionNotes, make_room_for_bookings
 
 __all__ = ["cycle", "what_if"]
 
@@ -46,6 +47,7 @@ def _run(state: State, now: int, done: Callable[[str], None] = _ignore) -> Decis
     state.next_turn = None
     state.host_full.clear()
     _settle(state)
+    keep_rooms(state, now)
     state.refresh()
     for pool in state.pools.values():
         entitle(state, pool)
@@ -54,6 +56,7 @@ def _run(state: State, now: int, done: Callable[[str], None] = _ignore) -> Decis
         _study_requests(state, pool)
     before = {pool.name: free_in(pool) for pool in state.pools.values()}
     notes: EvictionNotes = {}
+    make_room_for_bookings(state, now, notes)
     for action in state.policy.options.actions:
         ACTIONS_BY_NAME[action](state, now, notes)
         state.refresh()
@@ -61,7 +64,7 @@ def _run(state: State, now: int, done: Callable[[str], None] = _ignore) -> Decis
     for member in list(state.nominees):  # A promise lasts one cycle.
         state.nominate(member, None)
     state.refresh()
-    return _decisions(state, notes, before)
+    return _decisions(state, notes, before, now)
 
 
 def _settle(state: State) -> None:
@@ -117,11 +120,15 @@ def what_if(
         cluster.rollback(mark)
 
 
-def _decisions(state: State, notes: EvictionNotes, before: dict[str, FreeCapacity]) -> Decisions:
+def _decisions(
+    state: State, notes: EvictionNotes, before: dict[str, FreeCapacity], now: int
+) -> Decisions:
     binds, pipelines = [], []
     for member in state.unsettled:
         spot = member.spot()
         assert spot is not None
+        if member.work.room is not None:
+            continue
         if member.status == "bound":
             binds.append(Bind(member.work.id, member.name, spot))
         else:
@@ -129,7 +136,7 @@ def _decisions(state: State, notes: EvictionNotes, before: dict[str, FreeCapacit
     evictions = tuple(
         _eviction(state, m, action, by)
         for m, (action, by) in notes.items()
-        if m.status in ("releasing", "pipelined")
+        if m.status in ("releasing", "pipelined") and m.work.room is None
     )
     explainer = Explainer(state, before, evictions)
     return Decisions(
@@ -142,7 +149,7 @@ def _decisions(state: State, notes: EvictionNotes, before: dict[str, FreeCapacit
         explainer.count_positions,
         explainer.peek,
         tuple(_replans(state)),
-        state.next_turn,
+        now if has_moved_rooms(state) else state.next_turn,
     )
 
 
@@ -150,7 +157,7 @@ def _replans(state: State) -> Iterator[Replan]:
     """Changed plans, also of pods that were evicted afterwards and have not left yet."""
     for member, before in state.replanned.items():
         spot = member.old_spot() or member.spot()
-        if spot is not None and spot.devices != before:
+        if spot is not None and spot.devices != before and member.work.room is None:
             yield Replan(member.work.id, member.name, spot)
 
 

@@ -64,7 +64,7 @@ def walk(state: State, attempts: Attempts) -> None:
             here = [
                 a
                 for a in state.eq_classes.values()
-                if a.pools[tried.get(a.key, len(a.pools)) :][:1] == (name,)
+                if a.pools[tried.get(a.key, len(a.pools)) :][:1] == (name,) and not a.is_room
             ]
             ready = [a for a in here if a.ready]
             for eq_class in here:
@@ -78,7 +78,7 @@ def walk(state: State, attempts: Attempts) -> None:
 def _walk_single(state: State, attempts: Attempts) -> None:
     """The same when no workload has a second pool."""
     for (name,), classes in sorted(state.by_pools.items()):
-        pool, here = state.pools[name], [eq_class for eq_class in classes if eq_class.ready]
+        pool, here = state.pools[name], [c for c in classes if c.ready and not c.is_room]
         live = _live(state, pool, here, attempts)
         if live is not None:
             if live:

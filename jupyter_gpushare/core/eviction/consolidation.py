@@ -35,7 +35,7 @@ def could_move(pool: PoolState, turn: NextWorkload) -> bool:
     if turn.ask.gpu == 0:
         return False
     work = turn.work
-    if is_bound(pool, turn.leaf, turn.ask, preemptible=work.preemptible, user=work.user):
+    if is_bound(pool, turn.leaf, turn.ask, work):
         return False
     free = sum(bucket[2] * len(names) * GPU for bucket, names in pool.buckets.items())
     later = 0
@@ -44,14 +44,12 @@ def could_move(pool: PoolState, turn: NextWorkload) -> bool:
     return free + max(later, pool.free_fractions) >= turn.ask.gpu
 
 
-def is_bound(
-    pool: PoolState, leaf: QueueState, ask: Amounts, *, preemptible: bool, user: str
-) -> bool:
+def is_bound(pool: PoolState, leaf: QueueState, ask: Amounts, work: Work) -> bool:
     """Whether a limit or quota is the obstacle, which moves cannot lift: moved pods cost the same.
 
     Not where GPUs differ in size, since there GPU memory may cost less after a move.
     """
-    return pool.smallest == pool.largest and refusal(leaf, ask, preemptible, user) is not None
+    return pool.smallest == pool.largest and refusal(leaf, ask, work) is not None
 
 
 class ConsolidationStrategy:

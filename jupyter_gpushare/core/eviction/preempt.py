@@ -49,14 +49,17 @@ class PreemptionStrategy:
         candidates = self.leaf.candidates
         if not candidates or -candidates[-1][0][0] >= self.work.priority:
             return False
-        return self.work.preemptible or is_within_quota(self.leaf, self.ask)
+        return self.work.preemptible or is_within_quota(self.leaf, self.ask, self.work)
 
     def victims(self) -> VictimCandidates:
         return VictimCandidates(self.pool, [self.leaf], self._eligible_part)
 
     def _eligible_part(self, work: Work) -> int:
+        room = self.work.room
         if work.priority >= self.work.priority or work is self.work:
             return NONE
+        if room is not None and room.admits(work.project, work.user):
+            return NONE  # what is kept free for it is not taken from it
         if self.now >= protected_until(self.state, self.leaf, work.started):
             return ALL
         return SURPLUS if work.elastic() == 2 else NONE

@@ -28,7 +28,7 @@ def is_entitled(turn: NextWorkload) -> bool:
     """
     if turn.leaf.exceeds(turn.leaf.fair, turn.ask):
         return False
-    return turn.work.preemptible or is_within_quota(turn.leaf, turn.ask)
+    return turn.work.preemptible or is_within_quota(turn.leaf, turn.ask, turn.work)
 
 
 def _min_runtime(state: State, side: QueueState) -> int:

@@ -172,7 +172,7 @@ class VictimRescheduler:
         """Whether a limit or quota forbids it to run, such as the one for which it was evicted."""
         work = unit.work
         leaf = self.pool.queue(work.project)
-        return refusal(leaf, unit.charge, work.preemptible, work.user) is not None
+        return refusal(leaf, unit.charge, work) is not None
 
     def _restore_member(self, member: Member) -> None:
         node, devices = (

@@ -133,7 +133,7 @@ class _RoomSearch:
         return False
 
     def _promise(self, member: Member) -> bool:
-        if refusal(self.leaf, member.need.stated, self.work.preemptible, self.work.user):
+        if refusal(self.leaf, member.need.stated, self.work):
             return False
         return Allocation(self.state, self.pool, self.work, pipeline_only=True).place(member)
 
@@ -162,7 +162,7 @@ class _RoomSearch:
         assert node is not None
         charge = victim.need.charge(node.capacity)
         work = victim.work
-        if refusal(self.pool.queue(work.project), charge, work.preemptible, work.user):
+        if refusal(self.pool.queue(work.project), charge, work):
             return
         if node.fits_on_devices(victim.need, victim.devices):
             self.state.put(victim, "running", node, victim.devices, charge)

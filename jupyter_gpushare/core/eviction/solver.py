@@ -165,7 +165,7 @@ class Solver:
 
     def _place(self, member: Member) -> bool:
         """Promises the pod a place that is free or being released."""
-        if refusal(self.leaf, member.need.stated, self.work.preemptible, self.work.user):
+        if refusal(self.leaf, member.need.stated, self.work):
             return False
         return Allocation(self.state, self.pool, self.work, pipeline_only=True).place(member)
 

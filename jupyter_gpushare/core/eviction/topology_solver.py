@@ -117,7 +117,7 @@ class _DomainAttempt:
         allocation = Allocation(self.state, self.pool, self.work, pipeline_only=True)
         work = self.work
         leaf = self.pool.queue(work.project)
-        is_refused = refusal(leaf, self.ask, work.preemptible, work.user) is not None
+        is_refused = refusal(leaf, self.ask, work) is not None
         if not is_refused and allocation.place_all(self.members):
             self.rescheduler.restore(used)
             affected = [unit for unit in used if is_affected(unit)]

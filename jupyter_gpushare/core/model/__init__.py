@@ -5,6 +5,6 @@
 change a cluster, `activity` is what a kernel does, `decisions` are the result of a cycle,
 `reason` and `node_conditions` are closed sets of explanations, `code_help` their causes and
 remedies, `platform_node` is a node as the platform below describes it, `labels` the syntax of
-labels. `amounts` and `units` are numbers and their text form; `errors` is the family of
+labels, `booked_window` is a booking in one window of time. `amounts` and `units` are numbers and their text form; `errors` is the family of
 exceptions.
 """

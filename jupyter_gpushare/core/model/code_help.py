@@ -219,6 +219,12 @@ REASONS: Final[Mapping[ReasonCode, CodeHelp]] = {
         "The free GPUs are reserved for a workload that has waited longer (`reserve_after`).",
         "Wait, or request a share that fits beside the reservation, or another node pool.",
     ),
+    ReasonCode.BOOKED_FOR: CodeHelp(
+        "GPUs are kept free for a booking that is under way or begins soon, or the request is"
+        " non-preemptible and would run into a booking.",
+        "Wait until the booking ends; `jupyter gpushare bookings` shows when. Non-preemptible work"
+        " may run before it with a shorter `max_running`.",
+    ),
     ReasonCode.NODE_NOT_READY: CodeHelp(
         "Only nodes that are not ready could run it; the message lists them with their conditions.",
         "An administrator repairs or uncordons the node (`jupyter gpushare nodes`). With"

@@ -97,7 +97,9 @@ class Decisions:
     peek: Callable[[str], tuple[Reason | None, int | None]] = lambda _: (None, None)
     replans: tuple[Replan, ...] = ()
     retry_at: int | None = None
-    """When (ms) a protected turn ends for which a workload waits; None: none does."""
+    """When (ms) the next cycle can do more: a protected turn ends for which a workload waits, or
+    what is kept free for a booking has moved. None: not before something happens.
+    """
 
 
 @dataclass(frozen=True, slots=True)

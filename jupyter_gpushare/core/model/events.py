@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .activity import Activity
+from .booked_window import BookedWindow
 from .model import Node, PersonLimit, Policy, Spot, Workload
 
 __all__ = [
     "ActivityReported",
+    "BookingsChanged",
     "Event",
     "EvictionCancelled",
     "StaleSince",
@@ -42,6 +44,15 @@ class PolicyChanged:
     """
 
     policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class BookingsChanged:
+    """All bookings that are under way or begin soon; replaces what was known. They take effect in
+    cycles.
+    """
+
+    windows: tuple[BookedWindow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +244,7 @@ class WorkloadPromoted:
 
 Event = (
     PolicyChanged
+    | BookingsChanged
     | NodeJoined
     | NodeChanged
     | NodeLeft

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from .amounts import MILLI, UNLIMITED, Amounts
+from .booked_window import BookedWindow
 from .pool_option import OptionValue
 
 __all__ = [
@@ -320,7 +321,15 @@ class Workload:
     evicted and placed again without it (batch).
     """
     user: str = ""
-    """The person whom it counts for, where the project has rules between its members."""
+    """The person whom it counts for, where the project has rules between its members, and where
+    people book GPUs.
+    """
+    max_running: int | None = field(default=None, compare=False)
+    """How long (ms) it may run at most; None: unlimited. A rule of the policy, so a repeated
+    submission may differ.
+    """
+    room: BookedWindow | None = None
+    """It has no processes: it keeps what is left of this booking free."""
 
 
 class Spot(NamedTuple):

@@ -42,6 +42,7 @@ class ReasonCode(StrEnum):
     WAITING_FOR_GANG = "WaitingForGang"
     WAITING_FOR_RECLAIM = "WaitingForReclaim"
     WAITING_FOR_RESERVATION = "WaitingForReservation"
+    BOOKED_FOR = "BookedFor"
     NODE_NOT_READY = "NodeNotReady"
     PENDING_EVALUATION = "PendingEvaluation"
 
@@ -62,7 +63,7 @@ class Reason:
     """Why one workload is not running.
 
     `numbers` holds those of requested, quota, allocated, fair_share, limit, free_total,
-    free_largest, position and victims that apply; GPUs are floats, not milli-GPU.
+    free_largest, booked, position and victims that apply; GPUs are floats, not milli-GPU.
     """
 
     code: ReasonCode

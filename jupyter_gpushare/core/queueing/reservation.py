@@ -54,6 +54,8 @@ def _renewed(state: State, pool: PoolState, now: int) -> tuple[str, tuple[str, .
             return pool.reservation
     starving = []
     for eq_class in state.eq_classes.values():
+        if eq_class.is_room:
+            continue
         first = state.works[eq_class.members[0][1]]
         oldest = first.created, first.id
         has_waited = now - first.created >= starvation_ms
@@ -84,12 +86,8 @@ def _nodes_for(state: State, pool: PoolState, eq_class: EquivalenceClass) -> tup
     members = state.works[eq_class.members[0][1]].members_to_place()
     if any(m.need.is_fraction or m.need.mig or not m.need.gpu for m in members):
         return ()
-    if refusal(
-        pool.queue(eq_class.project),
-        total_request(members, pool.smallest),
-        eq_class.sample.preemptible,
-        eq_class.sample.user,
-    ):
+    request = total_request(members, pool.smallest)
+    if refusal(pool.queue(eq_class.project), request, eq_class.sample):
         return ()
     left = {n.name: n.node.gpus for n in pool.ready_nodes()}
     ranked = sorted(pool.ready_nodes(), key=lambda n: (-n.room, n.name))

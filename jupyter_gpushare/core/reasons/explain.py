@@ -18,8 +18,10 @@ from ..cluster.state import State
 from ..cluster.time_sharing import TIME_SHARING
 from ..cluster.work import EquivalenceClass, Work
 from ..model.amounts import GPU, Amounts
+from ..model.booked_window import BookedWindow
 from ..model.decisions import Evict, QueueShare
 from ..model.reason import Reason, ReasonCode
+from ..queueing.booked_rooms import booked_gpu
 from ..queueing.reservation import reserved_free_gpu
 from .messages import turn
 from .pending_view import FreeCapacity, PendingView, PoolView
@@ -52,9 +54,9 @@ class Explainer:
         self, state: State, before: dict[str, FreeCapacity], evictions: tuple[Evict, ...]
     ) -> None:
         self._snapshots = {
-            pool.name: _snapshot(pool, before[pool.name], _host_full(state, pool))
-            for pool in state.pools.values()
+            pool.name: _snapshot(state, pool, before[pool.name]) for pool in state.pools.values()
         }
+        self._rooms = frozenset(state.rooms)
         self._views: dict[str, PoolView] | None = None
         self.projects = dict(state.projects)
         self.policy = state.policy
@@ -65,7 +67,8 @@ class Explainer:
         self.promised: dict[str, tuple[Work, str]] = {}
         """Workload and pool, in the order of promises."""
         for member in state.unsettled:
-            if member.status == "pipelined" and member.node is not None:
+            is_room = member.work.room is not None
+            if member.status == "pipelined" and member.node is not None and not is_room:
                 self.promised[member.work.id] = member.work, member.node.pool
         self.victims: dict[str, int] = {}
         for eviction in evictions:
@@ -97,15 +100,9 @@ class Explainer:
 
     def ids(self) -> list[str]:
         """All workloads with pending or promised pods."""
-        return list(
-            dict.fromkeys(
-                [
-                    *self.waiting,
-                    *self.unschedulable,
-                    *(i for i in self.promised if i not in self.evicted),
-                ]
-            )
-        )
+        promised = (i for i in self.promised if i not in self.evicted)
+        found = [*self.waiting, *self.unschedulable, *promised]
+        return [id_ for id_ in dict.fromkeys(found) if id_ not in self._rooms]
 
     def explains(self, id_: str) -> bool:
         """Whether the workload has pending or promised pods."""
@@ -259,8 +256,9 @@ def _with_position(reason: Reason, position: int | None) -> Reason:
     return Reason(reason.code, message, numbers, reason.helps)
 
 
-def _snapshot(pool: PoolState, before: FreeCapacity, host_full: frozenset[str]) -> PoolSnapshot:
+def _snapshot(state: State, pool: PoolState, before: FreeCapacity) -> PoolSnapshot:
     """The last one while neither the pool, its fair shares nor its people have changed."""
+    host_full = _host_full(state, pool)
     last, stamp, people = pool.snapshot, (pool.version, *pool.fair_stamp), _people(pool)
     if isinstance(last, PoolSnapshot) and (stamp, before, people, host_full) == (
         last.stamp,
@@ -269,7 +267,8 @@ def _snapshot(pool: PoolState, before: FreeCapacity, host_full: frozenset[str]) 
         last.host_full,
     ):
         return last
-    pool.snapshot = made = PoolSnapshot(pool, before, people, host_full)
+    booked = booked_gpu(state, pool.name) if state.rooms else {}
+    pool.snapshot = made = PoolSnapshot(pool, before, people, host_full, booked)
     return made
 
 
@@ -278,6 +277,7 @@ class PoolSnapshot:
 
     __slots__ = (
         "before",
+        "booked",
         "free",
         "host_full",
         "reserved_free",
@@ -298,7 +298,9 @@ class PoolSnapshot:
         before: FreeCapacity,
         people: dict[str, PeopleSnapshot],
         host_full: frozenset[str],
+        booked: dict[BookedWindow, int],
     ) -> None:
+        self.booked = booked
         self.pool, self.before, self.free, self.people = pool, before, free_in(pool), people
         self.stamp, self.host_full = (pool.version, *pool.fair_stamp), host_full
         for name, spec in pool.specs.items():
@@ -338,13 +340,13 @@ class PoolSnapshot:
             self.people,
             TIME_SHARING.first(pool.config) is not None,
             self.host_full,
+            self.booked,
+            pool.promised,
         )
 
 
 def _people(pool: PoolState) -> dict[str, PeopleSnapshot]:
-    """The people who wait, by project; projects without rules between their members are left
-    out.
-    """
+    """The people who wait, by project, where a project has rules between its members."""
     found = {}
     for queue in pool.queues.values():
         if queue.people is not None:
@@ -378,6 +380,7 @@ def _waiting_classes(state: State) -> dict[str, list[WaitingClass]]:
             if (known := eq_class.waiting_class) is not None and known.total is pool.total
             else _waiting_class(eq_class, pool)
             for eq_class in classes
+            if not eq_class.is_room
         )
     return found
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from ..cluster.people import PersonBound
 from ..cluster.work import Member, Work
 from ..model.amounts import GPU, Amounts, is_unlimited
+from ..model.booked_window import BookedWindow
 from ..model.decisions import QueueShare
 from ..model.model import KERNELS_ONLY, Node
 from ..model.reason import counted
 from ..model.requirements import PodRequirements
-from ..model.units import memory_text
+from ..model.units import duration_text, memory_text
 from .pending_view import PendingView, PoolView
 
 __all__ = [
+    "booked",
+    "booked_later",
     "crowded",
     "domain_too_small",
     "eviction_message",
@@ -41,6 +45,8 @@ NOUNS: Final = ("GPU", "CPU")
 
 def eviction_message(member: Member, action: str, by: Work | None) -> str:
     """A message for the owner of an evicted pod."""
+    if by is not None and by.room is not None:
+        return f'The GPUs are booked for project "{by.project}" from {_time(by.room.start)} on.'
     project = "another project" if by is None else f'project "{by.workload.project}"'
     moves = member.old_spot() is not None and member.node is not None
     where = f" It continues on node {member.node.name}." if moves and member.node else ""
@@ -79,6 +85,27 @@ def reserved(by: str, view: PoolView) -> str:
     return (
         f"The free GPUs in {_pool(view)} are reserved for workload {by}, which has waited longer."
     )
+
+
+def booked(window: BookedWindow, kept: int, view: PoolView) -> str:
+    """GPUs are kept free for a booking."""
+    return (
+        f"{counted(kept / GPU, 'GPU')} in {_pool(view)} {_is(kept)} booked for project "
+        f'"{window.project}" until {_time(window.end)}.'
+    )
+
+
+def booked_later(work: Work, share: QueueShare, view: PoolView) -> str:
+    """Non-preemptible work would hold quota that is booked for later."""
+    until = "" if work.max_running is None else f" of at most {duration_text(work.max_running)}"
+    return (
+        f'Non-preemptible work{until} would need quota of {share.kind} "{share.queue}" in '
+        f"{_pool(view)} that is booked before it ends."
+    )
+
+
+def _time(at: int) -> str:
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def fair_share_used(share: QueueShare, ask: Amounts, view: PoolView) -> str:

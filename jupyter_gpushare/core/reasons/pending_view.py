@@ -9,8 +9,10 @@ from typing import NamedTuple
 from ..cluster.capacity import EmptyCapacity
 from ..cluster.people import PeopleSnapshot, PersonBound
 from ..cluster.pools import BucketKey
+from ..cluster.promised_quota import PromisedQuota
 from ..cluster.work import Member, Work
 from ..model.amounts import Amounts
+from ..model.booked_window import BookedWindow
 from ..model.decisions import QueueShare
 from ..model.model import Policy
 from ..model.requirements import PodRequirements
@@ -59,6 +61,10 @@ class PoolView:
     shares_time: bool = False
     host_full: frozenset[str] = frozenset()
     """Projects whose idle workloads stay because their memory cannot be saved."""
+    booked: Mapping[BookedWindow, int] = field(default_factory=dict)
+    """Milli-GPU that are kept free for bookings."""
+    promised: Mapping[str, PromisedQuota] = field(default_factory=dict)
+    """By queue: quota that bookings need later."""
 
 
 @dataclass(frozen=True, slots=True)

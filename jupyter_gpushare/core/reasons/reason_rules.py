@@ -64,6 +64,7 @@ def _in_pool(pending: PendingView, view: PoolView) -> Reason:
         _over_bound,
         _without_gpus,
         _partial_gang,
+        _booked,
         _reserved,
         _behind,
     ):
@@ -152,11 +153,25 @@ def _over_bound(pending: PendingView, view: PoolView, ask: Amounts) -> Reason | 
                 return _explained(pending, ReasonCode.OVER_LIMIT, message, view, queue)
             if pending.work.preemptible:
                 continue
+            if resource == 0 and _promised(pending, view, queue, held):
+                message = messages.booked_later(pending.work, queue, view)
+                return _explained(pending, ReasonCode.BOOKED_FOR, message, view, queue)
             if held[resource] + ask[resource] > queue.quota[resource]:
                 message = messages.over_quota(queue, resource, held, ask)
                 code = ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA
                 return _explained(pending, code, message, view, queue)
     return None
+
+
+def _promised(pending: PendingView, view: PoolView, queue: QueueShare, held: Amounts) -> bool:
+    """Whether non-preemptible work is within the quota, but not without what is booked before it
+    ends.
+    """
+    promised = view.promised.get(queue.queue)
+    asked = held.gpu + pending.ask(view).gpu
+    if promised is None or asked > queue.quota.gpu:
+        return False
+    return asked > queue.quota.gpu - promised.gpu(pending.work.max_running)
 
 
 def _without_gpus(pending: PendingView, view: PoolView, ask: Amounts) -> Reason | None:
@@ -175,6 +190,18 @@ def _partial_gang(pending: PendingView, view: PoolView, ask: Amounts) -> Reason 
         return None
     message = messages.partial_gang(found, pods, view)
     return _explained(pending, ReasonCode.WAITING_FOR_GANG, message, view)
+
+
+def _booked(pending: PendingView, view: PoolView, ask: Amounts) -> Reason | None:
+    """Whether it would have room if no GPUs were kept free for bookings of others."""
+    work = pending.work
+    others = {w: n for w, n in view.booked.items() if not w.admits(work.project, work.user)}
+    kept = sum(others.values())
+    if not view.free.total < ask.gpu <= view.free.total + kept:
+        return None
+    message = messages.booked(max(others, key=lambda w: (w.end, w.booking)), kept, view)
+    reason = _explained(pending, ReasonCode.BOOKED_FOR, message, view)
+    return replace(reason, numbers=reason.numbers | {"booked": kept / GPU})
 
 
 def _reserved(pending: PendingView, view: PoolView, ask: Amounts) -> Reason | None:

@@ -112,7 +112,9 @@ def _room(pending: PendingView, view: PoolView) -> int:
         if not is_unlimited(queue.limit.gpu):
             room = min(room, queue.limit.gpu - queue.allocated.gpu)
         if not pending.work.preemptible and not is_unlimited(queue.quota.gpu):
-            room = min(room, queue.quota.gpu - view.non_preemptible[name].gpu)
+            promised = view.promised.get(name)
+            later = 0 if promised is None else promised.gpu(pending.work.max_running)
+            room = min(room, queue.quota.gpu - later - view.non_preemptible[name].gpu)
     return room
 
 
