@@ -176,9 +176,20 @@ def test_accepted_values(helm: Helm, server: ControlPlane, values: dict[str, Any
 
 @pytest.mark.parametrize(("values", "path"), REFUSED.values(), ids=REFUSED.keys())
 def test_refused_values(helm: Helm, values: dict[str, Any], path: str):
+    assert path in refusal(helm, values)
+
+
+@pytest.mark.parametrize("name", ["two schedulers on SQLite", "PostgreSQL without a Secret"])
+def test_a_standby_without_postgresql_is_told_what_to_set(helm: Helm, name: str):
+    text = refusal(helm, REFUSED[name][0])
+    assert "PostgreSQL" in text
+    assert "set scheduler.database." in text
+
+
+def refusal(helm: Helm, values: dict[str, Any]) -> str:
     with pytest.raises(HelmFailed) as refused:
         helm.render(values)
-    assert path in str(refused.value)
+    return str(refused.value)
 
 
 def test_every_value_is_in_the_schema(helm: Helm):

@@ -64,3 +64,15 @@ gpushare-scheduler.{{ .Release.Namespace }}.svc{{ $domain }}
 {{- define "gpushare.configChecksum" -}}
 {{ include (print .Template.BasePath "/scheduler-config.yaml") . | sha256sum }}
 {{- end }}
+
+{{/* Refuses values of the scheduler. Not in the schema: its message would not say what to set. */}}
+{{- define "gpushare.checkDatabase" -}}
+{{- $secret := "scheduler.database.existingSecret to the name of a Secret with its URL" -}}
+{{- if and (eq .database.type "sqlite") (gt (int .replicas) 1) -}}
+{{- $set := printf "set scheduler.database.type to postgresql, and %s" $secret -}}
+{{- fail (printf "at '/scheduler/replicas': more than 1 requires PostgreSQL: %s" $set) -}}
+{{- end -}}
+{{- if and (eq .database.type "postgresql") (not .database.existingSecret) -}}
+{{- fail (printf "at '/scheduler/database/existingSecret': required by PostgreSQL: set %s" $secret) -}}
+{{- end -}}
+{{- end }}
