@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
 from jupyter_gpushare.kube import names
 from tests.kube.control_plane import ControlPlane
 
-__all__ = ["assert_only_granted"]
+__all__ = ["Verb", "assert_only_granted", "granted", "used"]
 
-ACCOUNT = "system:serviceaccount:"
+ACCOUNT: Final = "system:serviceaccount:"
+
+
+class Verb(NamedTuple):
+    """`namespace`: "" in the whole cluster."""
+
+    namespace: str
+    resource: str
+    verb: str
+
+
+def granted(objects: Iterable[dict[str, Any]]) -> set[Verb]:
+    """What the roles among the objects of the chart allow the scheduler."""
+    return {
+        Verb(item["metadata"].get("namespace", ""), resource, verb)
+        for item in objects
+        for rule in item.get("rules", ())
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def used(
+    cluster: ControlPlane, namespace: str, account: str = names.SCHEDULER_ACCOUNT
+) -> set[Verb]:
+    """What a service account has asked for, and was given."""
+    user = f"{ACCOUNT}{namespace}:{account}"
+    return {
+        Verb(event.namespace, event.resource, event.verb)
+        for event in cluster.audit(user)
+        if event.code != 403
+    }
 
 
 def assert_only_granted(cluster: ControlPlane) -> None:

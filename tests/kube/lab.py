@@ -8,6 +8,7 @@ from typing import Any, Final
 import httpx
 
 from tests.kube.api import Api
+from tests.kube.audit import Verb, granted
 from tests.kube.control_plane import until
 from tests.kube.helm import Helm, slots_image
 from tests.kube.images import ENVIRONMENT, HOST_IMAGE, host_mounts
@@ -196,16 +197,9 @@ class Lab:
             self.hub.stop(name)
         return self.hub.person(name)
 
-    def granted(self) -> set[tuple[str, str]]:
-        """(resource, verb) that the chart's roles grant."""
-        roles = [item for item in self.helm.render(self.values()) if "rules" in item]
-        return {
-            (resource, verb)
-            for role in roles
-            for rule in role["rules"]
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
-        }
+    def granted(self) -> set[Verb]:
+        """What the chart's roles grant."""
+        return granted(self.helm.render(self.values(), NAMESPACE))
 
     def leases(self) -> list[Values]:
         """All allocations in force."""

@@ -180,7 +180,7 @@ def test_refused_values(helm: Helm, values: dict[str, Any], path: str):
 
 
 @pytest.mark.parametrize("name", ["two schedulers on SQLite", "PostgreSQL without a Secret"])
-def test_a_standby_without_postgresql_is_told_what_to_set(helm: Helm, name: str):
+def test_a_standby_without_postgresql_names_what_to_set(helm: Helm, name: str):
     text = refusal(helm, REFUSED[name][0])
     assert "PostgreSQL" in text
     assert "set scheduler.database." in text

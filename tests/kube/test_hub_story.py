@@ -13,6 +13,7 @@ import pytest
 
 from jupyter_gpushare.kube import names
 from tests.kube.api import Refused
+from tests.kube.audit import assert_only_granted, used
 from tests.kube.control_plane import until
 from tests.kube.lab import GPUS, NAMESPACE, Lab
 from tests.story.front_end import Notebook, eventually
@@ -142,10 +143,6 @@ def is_gone(lab: Lab, path: str) -> bool:
 
 def test_every_granted_verb_is_used_and_nothing_else_is_asked_for(lab: Lab):
     """The audit log of the API server against the chart's roles."""
-    account = f"system:serviceaccount:{NAMESPACE}:{names.SCHEDULER_ACCOUNT}"
-    events = list(lab.cluster.control_plane.audit(account))
-    assert [event for event in events if event.code == 403] == []
-    used = {(event.resource, event.verb) for event in events}
-    assert used == lab.granted()
-    agent = f"system:serviceaccount:{NAMESPACE}:{names.AGENT_ACCOUNT}"
-    assert list(lab.cluster.control_plane.audit(agent)) == []
+    control_plane = lab.cluster.control_plane
+    assert used(control_plane, NAMESPACE) == lab.granted()
+    assert_only_granted(control_plane)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -13,10 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.kube import names
-from jupyter_gpushare.kube.api_client import ClusterApi
 from jupyter_gpushare.kube.chart_files import CHART
-from jupyter_gpushare.kube.check_facts import read_facts
-from jupyter_gpushare.kube.checks import check_cluster
 from tests.kube.control_plane import ControlPlane
 from tests.kube.helm import Helm
 
@@ -94,61 +90,3 @@ def test_check_names_what_is_missing(installed: ControlPlane) -> None:
     assert "node check0: GPUs not reserved: slots hold 0 of 2 GPUs" in text
     assert "scheduler: 0 of 1 replica ready" in text
     assert "permission" not in text
-
-
-ROLES = [
-    ("ClusterRole", "", "nodes", "list"),
-    ("ClusterRole", "", "nodes", "watch"),
-    ("ClusterRole", "authentication.k8s.io", "tokenreviews", "create"),
-    *(
-        ("Role", place, "pods", verb)
-        for place in (NAMESPACE, OPERATOR)
-        for verb in ("list", "watch")
-    ),
-]
-"""Kind, the namespace of a Role or else the group of the resource, resource and verb."""
-
-
-async def missing_permissions(kubeconfig: Path) -> list[str]:
-    """In this process, since a new one takes seconds."""
-    api = ClusterApi(kubeconfig=str(kubeconfig))
-    await api.open()
-    try:
-        results = check_cluster(await read_facts(api, NAMESPACE, OPERATOR))
-    finally:
-        await api.close()
-    return [
-        result.message
-        for result in results
-        if result.subject == "permission" and result.verdict == "missing"
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_check_names_each_permission_that_was_taken_away(installed: ControlPlane) -> None:
-    """As the administrator, and as the scheduler itself."""
-    installed.restricted.add(NAMESPACE)
-    token = installed.account_token(NAMESPACE, names.SCHEDULER_ACCOUNT)
-    own = installed.certificates.with_token("check-scheduler", token)
-    for kind, scope, resource, verb in ROLES:
-        place = f"/namespaces/{scope}" if kind == "Role" else ""
-        path = f"/apis/rbac.authorization.k8s.io/v1{place}/{kind.lower()}s/gpushare-scheduler"
-        before = installed.api.get(path)["rules"]
-        left = [
-            {**rule, "verbs": [v for v in rule["verbs"] if v != verb]}
-            if resource in rule["resources"]
-            else rule
-            for rule in before
-        ]
-        installed.api.merge(path, {"rules": [rule for rule in left if rule["verbs"]]})
-        try:
-            named = f"{verb} {resource}"
-            if scope:
-                named += f" in namespace {scope}" if kind == "Role" else f".{scope}"
-            for kubeconfig in (installed.kubeconfig, own):
-                found = asyncio.run(missing_permissions(kubeconfig))
-                assert len(found) == 1, found
-                assert f"may not {named}" in found[0]
-        finally:
-            installed.api.merge(path, {"rules": before})
