@@ -5,14 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import combinations
+from itertools import combinations, pairwise, starmap
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core.bookings.calendar import DAY, Booking, Calendar, Overbooked
-from jupyter_gpushare.core.bookings.packing import BookedShare, fit_on
+from jupyter_gpushare.core.bookings.packing import (
+    BookedShare,
+    Load,
+    Packing,
+    _fit_in,
+    _surely_fit,
+    fit_on,
+)
 from jupyter_gpushare.core.bookings.recurrence import Window
 from tests.example_counts import examples
 
@@ -143,6 +150,12 @@ def test_bookings_fit_beside_quotas():
     calendar.add([Booking("a", hours(1, 2), BookedShare(400))])
 
 
+def test_where_quotas_do_not_fit_nothing_is_booked():
+    calendar = Calendar([2, 2], [BookedShare(3000)])
+    assert calendar.conflict(hours(1, 2), BookedShare(500)) == hours(1, 2)
+    assert calendar.next_free(HOUR, BookedShare(500), 0, DAY) is None
+
+
 def test_a_booking_that_repeats_is_added_as_a_whole_or_not_at_all():
     calendar = booked((30, 31, 2000))
     daily = [Booking("x", hours(day * 24 + 6, day * 24 + 7), BookedShare(1000)) for day in range(3)]
@@ -208,21 +221,81 @@ def test_the_next_free_time_is_the_first_that_fits(requests, share, length, not_
     assert found == next(fitting, None)
 
 
+def slow_conflict(calendar: Calendar, bookings: Sequence[Booking], window: Window, share):
+    """As `Calendar.conflict` is meant, by reading all bookings again for each part."""
+    near = [b for b in bookings if b.window.overlaps(window)]
+    edges = {edge for b in near for edge in b.window if window.start < edge < window.end}
+    for part in starmap(Window, pairwise(sorted(edges | set(window)))):
+        there = [b.share for b in near if b.window.overlaps(part)]
+        if not fit_on(calendar.nodes, (*calendar.always, *there, share)):
+            return part
+    return None
+
+
+WINDOWS = st.builds(
+    lambda start, length: hours(start, start + length), st.integers(0, 60), st.integers(1, 40)
+)
+CHANGES = st.lists(st.tuples(st.sampled_from("aabbc-"), WINDOWS, SHARES), max_size=12)
+
+
+@EXAMPLES
+@given(NODES, st.lists(SHARES, max_size=2), CHANGES, WINDOWS, SHARES)
+def test_what_is_kept_says_the_same_as_reading_all_bookings_again(
+    nodes, always, changes, window, share
+):
+    calendar, known = Calendar(nodes, always), []
+    for id_, when, what in changes:
+        if id_ == "-":
+            removed = known[0].id if known else "none"
+            calendar.remove(removed)
+            known = [b for b in known if b.id != removed]
+            continue
+        booking = Booking(id_, when, what)
+        expected = None if booking in known else slow_conflict(calendar, known, when, what)
+        try:
+            calendar.add([booking])
+        except Overbooked as refused:
+            assert refused.within == expected
+        else:
+            assert expected is None
+            known += [] if booking in known else [booking]
+    assert calendar.conflict(window, share) == slow_conflict(calendar, known, window, share)
+    assert calendar.during(hours(0, 200)) == sorted(known, key=lambda b: (b.window, b.id, b.share))
+    for id_ in "abc":
+        calendar.remove(id_)
+    assert calendar.conflict(window, share) == slow_conflict(calendar, [], window, share)
+
+
+@EXAMPLES
+@given(st.lists(st.integers(1, 9), max_size=9), st.lists(st.integers(1, 6), min_size=1, max_size=4))
+def test_what_surely_fits_fits(sizes, bins):
+    if sizes and _surely_fit(sum(sizes), max(sizes), sum(bins), len(bins)):
+        assert _fit_in(sizes, bins)
+
+
 def test_a_booking_costs_what_is_booked_around_it(monkeypatch):
-    """Ten times as many bookings on ten times as many days: ten times as many comparisons."""
-    compared = 0
-    overlaps = Window.overlaps
+    """Ten times as many bookings on ten times as many days: ten times as many steps; and one
+    booking is removed in as many steps among many as among few.
+    """
+    steps = 0
 
-    def counted(self: Window, other: Window) -> bool:
-        nonlocal compared
-        compared += 1
-        return overlaps(self, other)
+    def counted(method):
+        def count(*args):
+            nonlocal steps
+            steps += 1
+            return method(*args)
 
-    monkeypatch.setattr(Window, "overlaps", counted)
+        return count
+
+    for owner, name in ((Packing, "has_room"), (Load, "add"), (Load, "remove"), (Load, "copy")):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
     book(1000)
-    few, compared = compared, 0
-    book(10_000)
-    assert compared < 12 * few
+    few, steps = steps, 0
+    calendar = book(10_000)
+    assert 0 < steps < 12 * few
+    steps = 0
+    calendar.remove("500")
+    assert 0 < steps < 40
 
 
 def book(count: int) -> Calendar:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from ..model.amounts import GPU
 
-__all__ = ["BookedShare", "fit_on"]
+__all__ = ["BookedShare", "Load", "Packing", "fit_on"]
 
 STEPS: Final = 20_000
 """Choices that the search tries. It says no where they do not suffice: a booking that might fit is
@@ -40,6 +40,73 @@ class BookedShare(NamedTuple):
         return self.gpu % GPU
 
 
+class Load:
+    """Shares that are there at the same time."""
+
+    __slots__ = ("groups", "parts", "sum_of_groups", "whole")
+
+    def __init__(self, shares: Iterable[BookedShare] = ()) -> None:
+        self.whole = self.sum_of_groups = 0
+        self.parts: list[int] = []
+        """Parts of GPUs, sorted."""
+        self.groups: list[int] = []
+        """Whole GPUs that lie together, if more than one, sorted."""
+        for share in shares:
+            self.add(share)
+
+    def copy(self) -> Load:
+        other = Load()
+        other.whole, other.parts, other.groups = self.whole, self.parts[:], self.groups[:]
+        other.sum_of_groups = self.sum_of_groups
+        return other
+
+    def add(self, share: BookedShare) -> None:
+        whole, part = divmod(share.gpu, GPU)
+        self.whole += whole
+        if part:
+            insort(self.parts, part)
+        if whole > 1 and share.together:
+            insort(self.groups, whole)
+            self.sum_of_groups += whole
+
+    def remove(self, share: BookedShare) -> None:
+        """Takes away a share that was added."""
+        whole, part = divmod(share.gpu, GPU)
+        self.whole -= whole
+        if part:
+            del self.parts[bisect_left(self.parts, part)]
+        if whole > 1 and share.together:
+            del self.groups[bisect_left(self.groups, whole)]
+            self.sum_of_groups -= whole
+
+
+class Packing:
+    """Nodes with these numbers of GPUs."""
+
+    def __init__(self, nodes: Iterable[int]) -> None:
+        self.nodes = tuple(nodes)
+        self.gpus = sum(self.nodes)
+
+    def has_room(self, load: Load, share: BookedShare) -> bool:
+        """Whether a share fits beside what is there."""
+        whole, part = divmod(share.gpu, GPU)
+        left = self.gpus - load.whole - whole
+        return (
+            left >= 0
+            and (len(load.parts) + (part > 0) <= left or self._parts_fit(load.parts, part, left))
+            and (whole < 2 or not share.together or self._groups_fit(load, whole))
+        )
+
+    def _parts_fit(self, parts: Sequence[int], part: int, left: int) -> bool:
+        return _fit_in([*parts, part] if part else parts, [GPU] * left)
+
+    def _groups_fit(self, load: Load, whole: int) -> bool:
+        largest, total = max([whole, *load.groups[-1:]]), load.sum_of_groups + whole
+        return _surely_fit(total, largest, self.gpus, len(self.nodes)) or _fit_in(
+            [*load.groups, whole], self.nodes
+        )
+
+
 def fit_on(nodes: Sequence[int], shares: Iterable[BookedShare]) -> bool:
     """Whether the shares fit at once on nodes with these numbers of GPUs."""
     shares = tuple(shares)
@@ -47,6 +114,13 @@ def fit_on(nodes: Sequence[int], shares: Iterable[BookedShare]) -> bool:
     parts = [share.part for share in shares if share.part]
     groups = [share.whole for share in shares if share.together and share.whole > 1]
     return left >= 0 and _fit_in(parts, [GPU] * min(left, len(parts))) and _fit_in(groups, nodes)
+
+
+def _surely_fit(total: int, largest: int, room: int, bins: int) -> bool:
+    """Whether sizes with this sum fit in so many bins whatever they are. Where the largest-first
+    order finds no bin for a size, every bin has less room than that.
+    """
+    return room - total + largest > bins * (largest - 1)
 
 
 def _fit_in(sizes: Iterable[int], bins: Iterable[int]) -> bool:
