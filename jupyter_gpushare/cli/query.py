@@ -183,6 +183,8 @@ def _service_lines(service: m.ServiceStatus) -> list[str]:
         f"user {service.user}{admin}; projects: {projects}",
         f"agents: {', '.join(service.agents) or 'none'}",
     ]
+    if service.time_zones:
+        lines.append(f"time zones: {service.time_zones}")
     lines += _kubernetes_lines(service.kubernetes)
     lines += [f"policy changed {service.policy_changed}: {line}" for line in service.policy_changes]
     return lines + [f"policy problem: {problem}" for problem in service.policy_problems]

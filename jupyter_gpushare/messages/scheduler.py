@@ -311,6 +311,8 @@ class ServiceStatus(Body, frozen=True, kw_only=True):
     policy_changes: list[str] = field(default_factory=list)
     """The changes and the affected workloads, one sentence each; for admins."""
     kubernetes: KubernetesStatus | None = None
+    time_zones: str = ""
+    """Version and place of the time zone database with which booked times are computed."""
     """null: this scheduler does not read Kubernetes."""
     manages: list[str] = field(default_factory=list)
     """Projects whose people the caller manages."""

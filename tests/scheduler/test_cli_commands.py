@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import NotAllowed
 from jupyter_gpushare.kernel.documentation import address_of_code
+from jupyter_gpushare.scheduler.config.zone_database import zone_database
 from tests.cli.command import Result, gpushare
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.running_server import RunningServer, asking, open_server
@@ -82,6 +83,7 @@ def test_status_shows_what_one_may_see(tmp_path: Path):
         everything = await shell(running, "status")
         assert "(admin)" in everything.stdout
         assert "training.ipynb" in everything.stdout
+        assert f"\ntime zones: {zone_database()}\n" in everything.stdout
         hers = await shell(
             running, "status", "--csv", "--columns", "id,state,node", token=running.token("alice")
         )

@@ -3,5 +3,5 @@
 `documents` parses a file and keeps the line of every value, `fields` validates values, `schemas`
 the parts that several kinds of files share (`people_schemas`: rules between members); `serialize`
 writes them back, `consistency` checks references between parts, and `diagnostics` words the errors.
-`policy` and `simulation` define whole files.
+`zone_database` tells which time zones are used. `policy` and `simulation` define whole files.
 """

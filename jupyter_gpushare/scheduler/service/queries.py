@@ -19,6 +19,7 @@ from jupyter_gpushare.version import __version__
 
 from ..auth.authorization import Authorization
 from ..auth.identity import Identity
+from ..config.zone_database import zone_database
 from ..simulation.snapshot import snapshot
 from ..state.audit import entries
 from ..state.unit_of_work import UnitOfWork
@@ -80,6 +81,7 @@ class Queries:
             if self._visibility.is_admin(identity)
             else [],
             kubernetes=self._kubernetes(identity),
+            time_zones=zone_database(),
             manages=self._visibility.managed(identity),
         )
 
