@@ -86,6 +86,8 @@ kube-assets: $(STAMPS)/cc $(STAMPS)/kube-packages $(STAMPS)/kube-programs ## wha
 $(STAMPS)/kernels: tests/environments.py $(STAMPS)/installed
 	@test -d /usr/lib/R/site-library/IRkernel || { apt-get update -q && timeout 300 apt-get install -y -q --no-install-recommends r-cran-irkernel; } || \
 	  echo "no IRkernel: the tests of R kernels are skipped"
+	@ldconfig -p | grep -q libEGL.so.1 || { apt-get update -q && timeout 300 apt-get install -y -q --no-install-recommends libegl1 libgl1 libxkbcommon0 libfontconfig1 libdbus-1-3; } || \
+	  echo "no libEGL: the tests of qtconsole are skipped"
 	$(PY) -m tests.environments
 	@touch $@
 

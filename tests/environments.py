@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["ENVIRONMENTS", "Environment", "python_of", "r_command"]
+__all__ = ["ENVIRONMENTS", "ROOT", "Environment", "python_of", "r_command"]
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / ".venv/kernels"
+FOLDER = (ROOT / ".venv").resolve() / "kernels"
+"""Without links: programs of an environment name their interpreter by this path."""
 PYENV = Path.home() / ".pyenv/versions"
 IRKERNEL = Path("/usr/lib/R/site-library/IRkernel")
 """Where Debian's package has it."""
@@ -68,6 +69,20 @@ ENVIRONMENTS = {
             "classes",
             (f"{sys.version_info[0]}.{sys.version_info[1]}",),
             ("jupyter_scheduler", "nbgrader", "ipykernel"),
+            has_package=True,
+        ),
+        # Not with `distributed` in `test`: it adds a panel of its own to JupyterLab.
+        Environment("engines", ("3.12", "3.11", "3.10", "3.13"), ("ipyparallel>=9", "ipykernel")),
+        Environment(  # Qt is 100 MB to download
+            "qt",
+            (f"{sys.version_info[0]}.{sys.version_info[1]}",),
+            ("qtconsole", "PySide6_Essentials", "ipykernel"),
+            has_package=True,
+        ),
+        Environment(
+            "gateway",
+            (f"{sys.version_info[0]}.{sys.version_info[1]}",),
+            ("jupyter_kernel_gateway", "ipykernel"),
             has_package=True,
         ),
         Environment(

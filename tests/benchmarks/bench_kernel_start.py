@@ -18,6 +18,7 @@ from typing import Final
 from jupyter_client.manager import KernelManager
 
 from jupyter_gpushare.server_extension.launch.bootstrap import STARTUP, bootstrap_environment
+from tests.benchmarks.machine import print_speed
 from tests.environments import ENVIRONMENTS
 from tests.kernel.fake_agent import FakeAgent
 
@@ -78,11 +79,17 @@ def starts(python: str, agent: FakeAgent, token: Path) -> tuple[float, float]:
     return statistics.median(times[0]), statistics.median(times[1])
 
 
+def _has_ipykernel(python: Path) -> bool:
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('ipykernel') is None)"
+    return subprocess.run([str(python), "-c", code], check=False).returncode == 0
+
+
 def main() -> None:
     pythons = {"ours": sys.executable}
     for one in ENVIRONMENTS.values():
-        if one.python.exists() and not one.has_package:
+        if one.python.exists() and not one.has_package and _has_ipykernel(one.python):
             pythons[one.name] = str(one.python)
+    print_speed()
     sys.stdout.write(
         f"{'environment':<12} {'import ms':>9} {'start s':>8} {'gated s':>8} {'ratio':>6}\n"
     )

@@ -11,6 +11,7 @@ import sys
 import psutil
 import pytest
 
+from tests.environments import ROOT, python_of
 from tests.story.front_end import eventually
 from tests.story.jupyter_process import Server
 
@@ -49,10 +50,17 @@ def notebook(lab):
     lab.nothing_is_left()
 
 
+def engines_spec(lab) -> str:
+    """A kernelspec of the environment with ipyparallel; the engines import `simgpu` from here."""
+    argv = [str(python_of("engines")), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": argv, "display_name": "engines", "language": "python"}
+    lab.kernelspec("engines", {**spec, "env": {"PYTHONPATH": str(ROOT)}})
+    return "engines"
+
+
 @pytest.mark.parametrize("backend", ["dask", "ipyparallel"])
 def test_workers_have_a_share_each_and_release_it_together(lab, notebook, backend):
-    pytest.importorskip({"dask": "distributed"}.get(backend, backend))
-    nb = notebook()
+    nb = notebook(engines_spec(lab) if backend == "ipyparallel" else "plain")
     shown = nb.ok(START.format(f"2, 0.5, backend='{backend}'"), 60)
     assert "INFO" not in shown, "no log lines of the library"
     eventually(lambda: lab.allocated() == 1, "both shares")

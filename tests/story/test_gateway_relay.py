@@ -6,16 +6,20 @@ import http.server
 import json
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import websocket
 
+from tests.environments import python_of
 from tests.story.front_end import TOKEN, RestError, eventually
 from tests.story.jupyter_process import Server
+from tests.story.tools import ALLOCATE, TREE, Tool, program, tool
+from tests.workers import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-ALLOCATE = "from jupyter_gpushare import simgpu; b = simgpu.alloc('1GiB'); print('on a GPU')"
 FRONT_TOKEN = "front"
 
 
@@ -169,6 +173,44 @@ def test_a_gateway_without_the_extension_is_named(started, tmp_path):
     page = front.stream()
     state = json.loads(page.recv())
     assert state["status"]["agent"]["problem"].startswith(said)
+
+
+@contextmanager
+def kernel_gateway(lab: Server) -> Iterator[Tool]:
+    """A Jupyter Kernel Gateway beside a server with a scheduler, with our provisioner."""
+    port = free_port()
+    argv = (str(python_of("gateway")), "-m", "kernel_gateway")
+    options = (f"--KernelGatewayApp.port={port}", f"--KernelGatewayApp.auth_token={TOKEN}")
+    with program(lab, *argv, *options, **TREE) as gateway:
+        gateway.port = port
+        eventually(lambda: lab._listens(port), f"it listens; {gateway.text}")
+        yield gateway
+
+
+def test_kernels_of_a_kernel_gateway_have_shares_which_its_machine_shows(started, tmp_path):
+    lab = started(Server(tmp_path / "lab", gpus=1))
+    with kernel_gateway(lab) as gateway:
+        front = started(FrontServer(tmp_path / "front", gateway))
+        one, two = [front.notebook("half", f"{name}.ipynb") for name in "ab"]
+        assert one.ok(ALLOCATE).endswith("on a GPU\n")
+        assert two.ok(ALLOCATE).endswith("on a GPU\n")
+        assert lab.allocated() == 1
+        third = front.notebook("half", "c.ipynb")
+        waiting = third.submit(ALLOCATE)
+        third.until_shown(waiting, "Needs 0.5 GPU")
+        said = f"Kernels of this server run on the gateway http://127.0.0.1:{gateway.port}: look"
+        assert front.status()["agent"]["problem"].startswith(said)
+        assert "jupyter gpushare status" in front.status()["agent"]["problem"]
+        with tool(lab, "jupyter-gpushare", "status") as status:
+            assert status.wait() == 0, status.text
+            assert one.kernel_id in status.text
+            assert "WaitingForFreeGPU" in status.text
+        one.shut_down()
+        assert third.collect(waiting).ok
+        front.kill("jupyter")  # it would wait long for its gateway
+        gateway.process.kill()
+        eventually(lambda: lab.allocated() == 0, "the shares are free", 30)
+    lab.nothing_is_left()
 
 
 def _until_frame(page: websocket.WebSocket, seen) -> None:

@@ -13,12 +13,11 @@ from tests.environments import python_of
 from tests.story.front_end import PROXY, eventually
 from tests.story.jupyter_process import command_line, processes_of
 from tests.story.other_kernels import other_kernel
-from tests.story.tools import STATE, notebook_file, tool
+from tests.story.tools import ALLOCATE, STATE, notebook_file, tool
 
 __all__ = ["other_kernel"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-ALLOCATE = "from jupyter_gpushare import simgpu; b = simgpu.alloc('1GiB'); print('on a GPU')"
 BACK = re.compile(r"--back (\S+)")
 FOREVER = "import time; time.sleep(600)"
 

@@ -8,15 +8,13 @@ import urllib.request
 
 import pytest
 
-from tests.environments import ROOT, python_of
+from tests.environments import python_of
 from tests.story.front_end import eventually
 from tests.story.jupyter_process import Server
-from tests.story.tools import STATE, notebook_file, program
+from tests.story.tools import ALLOCATE, STATE, TREE, notebook_file, program
 from tests.workers import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-ALLOCATE = "from jupyter_gpushare import simgpu; b = simgpu.alloc('1GiB'); print('on a GPU')"
-TREE = {"PYTHONPATH": str(ROOT)}
 
 
 def test_papermill_runs_two_notebooks_on_one_gpu(server: Server):

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import pytest
+
+from tests.environments import ROOT, python_of
 from tests.story.jupyter_process import Server
 
-__all__ = ["Tool", "notebook_file", "program", "tool"]
+__all__ = ["ALLOCATE", "STATE", "TREE", "Tool", "notebook_file", "program", "qtconsole", "tool"]
 
+ALLOCATE = "from jupyter_gpushare import simgpu; b = simgpu.alloc('1GiB'); print('on a GPU')"
+TREE = {"PYTHONPATH": str(ROOT)}
+"""For programs of another environment."""
 STATE = "from jupyter_gpushare import gpu; print(gpu.status()['state'])"
 
 
@@ -72,3 +79,19 @@ def program(
     finally:
         process.kill()
         process.wait()
+
+
+def qtconsole(spec: str, *cells: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Command line and environment of a console that runs these cells and closes; skips the test
+    where Qt cannot start.
+    """
+    python, environ = str(python_of("qt")), {**TREE, "QT_QPA_PLATFORM": "offscreen"}
+    code = "from qtpy.QtWidgets import QApplication; QApplication([])"
+    env = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
+    done = subprocess.run(
+        [python, "-c", code], env=env, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"Qt does not start on this machine: {done.stderr.strip()[-300:]}")
+    script = Path(__file__).with_name("typed_qtconsole.py")
+    return (python, str(script), spec, *cells), environ

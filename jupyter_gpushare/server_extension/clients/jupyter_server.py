@@ -40,7 +40,8 @@ def gateway_text(serverapp: Any) -> str | None:
         return None
     return (
         f"Kernels of this server run on the gateway {gateway.url}: look there for their GPUs. They"
-        " have shares if jupyter-gpushare is installed on the gateway's server"
+        " have shares if jupyter-gpushare is installed on the gateway's server. On the machine of a"
+        " Kernel Gateway, `jupyter gpushare status` shows them"
     )
 
 
