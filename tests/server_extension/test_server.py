@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import re
 
@@ -85,6 +87,41 @@ async def test_a_kernel_does_not_wait_where_no_agent_can_run(jp_serverapp, jp_fe
     kernel = json.loads((await jp_fetch("api", "kernels", method="POST", body="{}")).body)
     status = json.loads((await jp_fetch("gpushare", "api", "kernels", kernel["id"])).body)
     assert status["state"] == "detached"
+    assert (await jp_fetch("api", "kernels", kernel["id"], method="DELETE")).code == 204
+
+
+async def swept(service, monkeypatch, times=3):
+    """Returns after so many sweeps, which have no pauses."""
+    monkeypatch.setattr("jupyter_gpushare.server_extension.services.kernel_sweep.SWEEP_S", 0)
+    counted, enough = itertools.count(1), asyncio.Event()
+    monkeypatch.setattr(
+        service.kernels, "sample", lambda: next(counted) > times and enough.set(), raising=True
+    )
+    sweep = asyncio.create_task(service._sweep.run())
+    await enough.wait()
+    sweep.cancel()
+
+
+async def test_a_kernel_that_starts_slowly_is_not_taken_for_ended(
+    jp_serverapp, jp_fetch, monkeypatch
+):
+    """It waits for the embedded services, or for the processor."""
+    service = jp_serverapp.web_app.settings[SETTING]
+    launches = service._launches
+    monkeypatch.setattr("jupyter_gpushare.server_extension.kernels.launches.START_S", 3600.0)
+    service.startup.finished.clear()
+    start = jp_fetch("api", "kernels", method="POST", body="{}")
+    while not launches._launched:
+        await asyncio.sleep(0.01)
+    await swept(service, monkeypatch)
+    service.startup.problem = "no NVIDIA driver was found on this machine"
+    service.startup.finished.set()
+    kernel = json.loads((await start).body)
+    assert kernel["id"] in launches
+    code, error = await refused(
+        jp_fetch, "kernels", kernel["id"], method="POST", body=json.dumps({"gpu": 0.5})
+    )
+    assert (code, error["message"]) == (503, service.startup.problem)
     assert (await jp_fetch("api", "kernels", kernel["id"], method="DELETE")).code == 204
 
 
@@ -230,6 +267,26 @@ async def test_a_kernel_that_failed_to_start_does_not_keep_the_server_alive(
     assert jp_serverapp.kernel_manager._pending_kernels
     await jp_serverapp.cleanup_extensions()
     assert not jp_serverapp.kernel_manager._pending_kernels
+    await jp_serverapp.cleanup_kernels()
+
+
+async def test_a_kernel_that_failed_to_start_is_forgotten(
+    jp_fetch, jp_serverapp, jp_data_dir, monkeypatch
+):
+    service = jp_serverapp.web_app.settings[SETTING]
+    service.startup.problem = "no NVIDIA driver was found on this machine"
+    service.startup.finished.set()
+    spec = jp_data_dir / "kernels" / "broken"
+    spec.mkdir(parents=True)
+    content = {"argv": ["/nowhere/kernel"], "display_name": "x", "language": "x"}
+    (spec / "kernel.json").write_text(json.dumps(content))
+    with pytest.raises(HTTPClientError) as error:
+        await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "broken"}))
+    assert error.value.code == 500
+    assert service._launches._launched
+    await swept(service, monkeypatch)
+    assert not service._launches._launched
+    await jp_serverapp.cleanup_extensions()
     await jp_serverapp.cleanup_kernels()
 
 

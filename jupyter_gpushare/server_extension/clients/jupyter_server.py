@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
@@ -61,16 +62,26 @@ class JupyterServer:
         """The kernels that Jupyter has now."""
         return list(self._app.kernel_manager.list_kernel_ids())
 
+    def starting_ids(self) -> set[str]:
+        """Kernels whose start has begun: Jupyter lists them only once they run."""
+        return {kernel_id for kernel_id, task in self._pending().items() if not task.done()}
+
     def forget_failed_starts(self) -> None:
         """Remove kernels whose start failed from Jupyter's list of pending kernels.
 
         `shutdown_all` raises 404 for such a kernel, and then neither the server nor the other
         kernels end.
         """
-        starting = getattr(self._app.kernel_manager, "_pending_kernels", {})
-        for kernel_id, task in list(starting.items()):
+        pending = self._pending()
+        for kernel_id, task in list(pending.items()):
             if task.done() and kernel_id not in self._app.kernel_manager:
-                del starting[kernel_id]
+                del pending[kernel_id]
+
+    def _pending(self) -> dict[str, asyncio.Task[None]]:
+        """Kernels that start or end, and those whose start failed."""
+        pending: dict[str, asyncio.Task[None]]
+        pending = getattr(self._app.kernel_manager, "_pending_kernels", {})
+        return pending
 
     async def kernel_names(self) -> Mapping[str, str]:
         """Kernel id -> the notebook's path; kernels without a session are missing."""

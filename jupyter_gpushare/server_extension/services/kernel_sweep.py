@@ -100,11 +100,11 @@ class KernelSweep:
             await asyncio.sleep(SWEEP_S)
 
     def _remove_ended(self) -> None:
-        """A kernel that is missing in two sweeps has ended.
+        """A kernel that is missing in two sweeps has ended, or its start failed.
 
         Once is not enough: a kernel is launched shortly before it is in Jupyter's list.
         """
-        living = set(self._jupyter.kernel_ids())
+        living = self._jupyter.starting_ids().union(self._jupyter.kernel_ids())
         missing = {kernel_id for kernel_id in self._registry.ids() if kernel_id not in living}
         for kernel_id in missing & self._missing:
             self._lifecycle.ended(kernel_id)
