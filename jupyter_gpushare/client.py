@@ -172,6 +172,22 @@ class SchedulerClient:
         """Limits one person in a project; its managers only."""
         return await self._call("limit_person", m.People, body=limit)
 
+    async def bookings(self) -> m.Bookings:
+        """Bookings of the caller's projects."""
+        return await self._call("bookings", m.Bookings)
+
+    async def book(self, request: m.BookingRequest) -> m.BookingFit:
+        """Books GPUs; with `dry_run` only tells whether they could be booked."""
+        return await self._call("book", m.BookingFit, body=request)
+
+    async def booking_calendar(self, query: Mapping[str, str]) -> m.BookingCalendar:
+        """What is booked and free; `query`: pool, from, to."""
+        return await self._call("booking_calendar", m.BookingCalendar, query=query)
+
+    async def cancel_booking(self, booking: str) -> m.Ended:
+        """Cancels a booking."""
+        return await self._call("cancel_booking", m.Ended, id=booking)
+
     async def next_turn(self, workload: str) -> m.WorkloadView:
         """Puts a pending workload first in its project, once; its managers only."""
         return await self._call("next_turn", m.WorkloadView, id=workload)

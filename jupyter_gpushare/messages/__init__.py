@@ -17,6 +17,7 @@ from __future__ import annotations
 from .administration import *  # noqa: F403 - each module lists its public names in __all__
 from .agent import *  # noqa: F403 - each module lists its public names in __all__
 from .agent_socket import *  # noqa: F403 - each module lists its public names in __all__
+from .bookings import *  # noqa: F403 - each module lists its public names in __all__
 from .codec import *  # noqa: F403 - each module lists its public names in __all__
 from .columns import *  # noqa: F403 - each module lists its public names in __all__
 from .common import *  # noqa: F403 - each module lists its public names in __all__

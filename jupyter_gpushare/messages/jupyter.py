@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import field
 
+from .bookings import Bookings
 from .common import (
     Body,
     Event,
@@ -157,6 +158,7 @@ Table = (
     | People
     | QueueHistory
     | KernelHistory
+    | Bookings
 )
 """Answers whose first field lists the rows of a table."""
 

@@ -31,6 +31,8 @@ _QUERY_TEXTS: Final = {
     "until": "end of the period: a time, or an age; default now",
     "by": "`project` (default), `person` or `notebook`",
     "action": "only this action",
+    "from": "start of the period: an ISO 8601 time; default now",
+    "to": "end of the period: an ISO 8601 time; default a week after its start",
     "instead_of": "a workload of the caller that this one would replace",
 }
 

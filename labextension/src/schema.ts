@@ -44,6 +44,88 @@ export interface Alternative {
   message: string;
 }
 
+/** One time of a booking. */
+export interface BookedTime {
+  start: string;
+  end: string;
+  state: 'active' | 'given back' | 'over' | 'upcoming';
+}
+
+/** Answer of `GET bookings/calendar`: one node pool in a period. */
+export interface BookingCalendar {
+  pool: string;
+  entries: CalendarEntry[];
+  free: FreeTime[];
+}
+
+/** Answer of `POST bookings`: the booking, or with `dry_run` whether it fits. */
+export interface BookingFit {
+  fits: boolean;
+  message: string;
+  next_free: string | null;
+  booking: BookingRow | null;
+}
+
+/**
+ * `POST bookings`. `start` is a wall time in `time_zone`, such as "2026-12-01 14:00"; the booking
+ * lasts `hours`, also when the clock changes.
+ */
+export interface BookingRequest {
+  id: string;
+  project: string;
+  gpu: number;
+  start: string;
+  hours: number;
+  time_zone?: string;
+  pool?: string;
+  name?: string;
+  repeat?: Repeat | null;
+  who?: 'me' | 'project' | null;
+  source?: 'bookable' | 'quota' | null;
+  no_show_minutes?: number;
+  dry_run?: boolean;
+}
+
+/** A booking. Names of people are empty where the caller may not see them. */
+export interface BookingRow {
+  id: string;
+  name: string;
+  project: string;
+  pool: string;
+  gpu: number;
+  start: string;
+  hours: number;
+  time_zone: string;
+  repeats: string;
+  who: 'person' | 'project';
+  user: string;
+  source: 'bookable' | 'quota';
+  next_start: string | null;
+  next_end: string | null;
+  state: 'active' | 'given back' | 'over' | 'upcoming';
+  problem: string;
+  may_cancel: boolean;
+  times: BookedTime[];
+}
+
+/** Answer of `GET bookings`: those of the caller's projects. */
+export interface Bookings {
+  bookings: BookingRow[];
+}
+
+/** One time of a booking in a calendar. */
+export interface CalendarEntry {
+  booking: string;
+  name: string;
+  project: string;
+  gpu: number;
+  start: string;
+  end: string;
+  state: 'active' | 'given back' | 'over' | 'upcoming';
+  mine: boolean;
+  may_cancel: boolean;
+}
+
 /**
  * The command of a pod, run by the node's agent as the user: argument vector, environment in
  * addition to the node's, and working directory ("": the user's home directory).
@@ -165,6 +247,17 @@ export interface ExpectedWait {
   seconds_p90: number | null;
   seconds_at_most: number | null;
   based_on: number;
+}
+
+/**
+ * What can be booked from `start` to `end`: GPUs of the node pool's bookable part, and of the quota
+ * of each project in which the caller may book.
+ */
+export interface FreeTime {
+  start: string;
+  end: string;
+  bookable: number;
+  quota: { [key: string]: number };
 }
 
 /** A suggestion: what to change, to which value, and a sentence. */
@@ -506,6 +599,14 @@ export interface ReasonBody {
   message: string;
   numbers: { [key: string]: number };
   helps: HelpBody[];
+}
+
+/** How a booking repeats: until a last day, or so many times. */
+export interface Repeat {
+  frequency: 'daily' | 'weekly';
+  days?: number[];
+  times?: number | null;
+  until?: string | null;
 }
 
 /** Whether the scheduler (or the agent) can be reached. */
@@ -1065,6 +1166,10 @@ export const ROUTES = {
   evictions: { verb: 'GET', path: 'gpushare/api/evictions' },
   people: { verb: 'GET', path: 'gpushare/api/people' },
   limitPerson: { verb: 'POST', path: 'gpushare/api/people/limit' },
+  bookings: { verb: 'GET', path: 'gpushare/api/bookings' },
+  book: { verb: 'POST', path: 'gpushare/api/bookings' },
+  bookingCalendar: { verb: 'GET', path: 'gpushare/api/bookings/calendar' },
+  cancelBooking: { verb: 'DELETE', path: 'gpushare/api/bookings/{booking}' },
   manage: { verb: 'POST', path: 'gpushare/api/workloads/{id}/actions/{action}' },
   queueHistory: { verb: 'GET', path: 'gpushare/api/history/queues' },
   nodeHistory: { verb: 'GET', path: 'gpushare/api/history/nodes' },

@@ -48,6 +48,9 @@ ASKING = {
 }
 """What asks a scheduler: one with a node, a project and a pending workload."""
 NOT_RUN = {
+    "book": "needs the policy of its page; tests/scheduler/test_booking_commands.py",
+    "bookings": "the same",
+    "unbook": "the same",
     "agent": "a service; tests/story/test_deaths.py starts and kills one",
     "db": "needs the database of a service; tests/scheduler/test_db_command.py",
     "demo": "opens JupyterLab; tests/ui",

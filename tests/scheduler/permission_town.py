@@ -18,8 +18,8 @@ from tests.scheduler.running_server import RunningServer, open_server
 
 POLICY = """\
 projects:
-  - {name: vision, members: [alice, ann], pools: {default: {gpu: {quota: 1}}}}
-  - {name: language, members: [bob], pools: {default: {gpu: {quota: 1}}}}
+  - {name: vision, members: [alice, ann], pools: {default: {gpu: {quota: 1}}}, booking: {}}
+  - {name: language, members: [bob], pools: {default: {gpu: {quota: 1}}}, booking: {}}
 admins: [lisa]
 """
 OWNERS = {"own": "alice", "colleague": "ann", "outsider": "bob"}

@@ -86,7 +86,7 @@ def test_nobody_reaches_more_than_the_next():
     }
     assert all(row["person"] == row["server"] == "own" for row in changing.values())
     managed = {name for name, row in REACH.items() if "managed" in row.values()}
-    assert managed == {"end", "people", "notebook names"}
+    assert managed == {"end", "people", "notebook names", "cancel_booking"}
     managers = {name for name, row in REACH.items() if "manages" in row.values()}
     assert managers == {"limit_person", "next_turn"}
     admins = {route.name for route in ROUTES if route.scope == "admin"}

@@ -54,6 +54,7 @@ _TABLES: Final[dict[str, type[Struct]]] = {
     "projects": m.ProjectRow,
     "evictions": m.EvictionRow,
     "people": m.PersonRow,
+    "bookings": m.BookingRow,
     "queue_history": m.QueueSample,
     "waiting": m.WaitingRow,
     "usage": m.UsageRow,
@@ -236,6 +237,16 @@ class Router:
                 )
             case "people":
                 return service.people.people(who)
+            case "book":
+                return service.bookings.book(who, call.body)
+            case "bookings":
+                return service.bookings.bookings(who)
+            case "booking_calendar":
+                return service.bookings.calendar(
+                    who, call.query.get("pool"), call.query.get("from"), call.query.get("to")
+                )
+            case "cancel_booking":
+                return service.bookings.cancel(who, call.path["id"])
             case "limit_person":
                 return service.people.limit_person(who, call.body)
             case "next_turn":

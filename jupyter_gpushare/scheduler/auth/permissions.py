@@ -60,6 +60,8 @@ REACH: Final[dict[str, dict[Caller, Reach]]] = {
     "submit": _OWN,
     "what_if": _OWN,
     "end": _MANAGED,
+    "bookings": _READ,
+    "cancel_booking": _MANAGED,
     "people": _MANAGED,
     "limit_person": _MANAGES,
     "next_turn": _MANAGES,

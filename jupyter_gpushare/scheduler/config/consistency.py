@@ -57,6 +57,7 @@ def problems_between(document: Document) -> list[FileError]:
         *_topologies(document),
         *_listed_twice(document),
         *_priority_class(document),
+        *_bookings(document),
     ]
 
 
@@ -207,6 +208,18 @@ def _repeated(document: Document, place: Place, listed: object, what: str) -> It
         if str(name) in seen:
             yield document.problem((*place, i), f"the {what} {name!r} is listed twice")
         seen.add(str(name))
+
+
+def _bookings(document: Document) -> Iterator[FileError]:
+    """Names that are used twice, unknown projects and node pools."""
+    booked = entries(document, "bookings")
+    yield from twice(document, booked, "booking")
+    projects, pools = names(document, "projects"), [DEFAULT_POOL, *names(document, "node_pools")]
+    for key, known, what in (("project", projects, "project"), ("pool", pools, "node pool")):
+        for place, entry in booked:
+            name = entry.get(key)
+            if name is not None and str(name) not in known:
+                yield document.problem((*place, key), unknown_name(name, known, what))
 
 
 def _priority_class(document: Document) -> Iterator[FileError]:

@@ -29,6 +29,7 @@ from ..config.diagnostics import validated
 from ..config.documents import Document, FileErrors, parse, read
 from ..config.people_schemas import MembersPolicySchema, members_policies
 from ..config.schemas import BaseNodePoolSchema, TopologySchema
+from .booking_schemas import BookingPolicy
 from .rule_schemas import RulesSchema
 from .rules import RuleSet
 from .schemas import PolicyProjectSchema, PolicySchema
@@ -86,6 +87,7 @@ class LoadedPolicy:
     rules: RuleSet = RuleSet()
     pressure: Mapping[str, m.Pressure] = field(default_factory=dict)
     """Thresholds by node pool; other pools have the built-in ones."""
+    bookings: BookingPolicy = BookingPolicy()
     raw: Any = None
     """The content of the file: dicts, lists, text and numbers."""
 
@@ -173,7 +175,16 @@ def _loaded(document: Document) -> LoadedPolicy:
         document.source,
         _rules(shape),
         _pressure(shape),
+        _bookings(shape),
         document.value,
+    )
+
+
+def _bookings(shape: PolicySchema) -> BookingPolicy:
+    return BookingPolicy(
+        {pool.name: pool.bookable.gpu for pool in shape.node_pools if pool.bookable.gpu},
+        {each.name: each.booking.to_rules() for each in shape.projects if each.booking},
+        tuple(booking.to_booking() for booking in shape.bookings),
     )
 
 

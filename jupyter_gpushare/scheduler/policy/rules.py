@@ -6,7 +6,7 @@ From the most specific: `projects[].pools.<pool>.rules`, `projects[].rules`, `no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -52,6 +52,14 @@ class RuleSet:
             if key in stated:
                 return Rule(stated[key], f"{place}.rules.{key}")
         return None
+
+    def max_running(self, project: str, pools: Iterable[str]) -> int | None:
+        """How long (ms) a workload of this project may run in whichever of these pools it starts;
+        None: unlimited.
+        """
+        rules = [self.rule("max_running", project, pool) for pool in pools]
+        times = [rule.ms for rule in rules if rule is not None and rule.ms is not None]
+        return max(times) if times and len(times) == len(rules) else None
 
     def lease_rules(self, project: str, pool: str) -> m.LeaseRules:
         """The time limits of a lease of this project in this pool."""

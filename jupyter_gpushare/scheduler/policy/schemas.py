@@ -15,6 +15,7 @@ from ..config.schemas import (
     StrictSchema,
     TopologySchema,
 )
+from .booking_schemas import BookableSchema, BookingRulesSchema, BookingSchema
 from .rule_schemas import PressureSchema, RulesSchema
 
 __all__ = [
@@ -45,6 +46,8 @@ class NodePoolSchema(BaseNodePoolSchema):
     """Running time, waiting time and the idle rule in this pool."""
     pressure: PressureSchema | None = None
     """When a node of this pool is under pressure and gets no new workloads."""
+    bookable: BookableSchema = BookableSchema()
+    """GPUs that can be booked, in addition to the quotas."""
 
 
 class PolicyDepartmentSchema(StrictSchema):
@@ -87,6 +90,8 @@ class PolicyProjectSchema(StrictSchema):
     """Quota, limit, weight, rank and rules, by node pool."""
     rules: RulesSchema = RulesSchema()
     """Rules of this project in all pools; those of a pool take precedence."""
+    booking: BookingRulesSchema | None = None
+    """What its members may book; absent: only managers and administrators may book."""
 
 
 class DefaultsSchema(StrictSchema):
@@ -124,6 +129,7 @@ class PolicySchema(StrictSchema):
     100, inference 125.
     """
     defaults: DefaultsSchema = DefaultsSchema()
+    bookings: list[BookingSchema] = []
     options: OptionsSchema = OptionsSchema()
     admins: list[Member] = []
     """User names and `group:NAME` that may see and change everything; `*`: every user."""

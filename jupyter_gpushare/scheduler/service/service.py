@@ -24,6 +24,7 @@ from ..state.nodes import Send
 from ..state.restore import restore
 from ..state.unit_of_work import ChangeListener, UnitOfWork
 from ..store.store import Store
+from .bookings import BookingService
 from .cordon import Cordons
 from .cycles import CycleRunner
 from .metering import UsageMeter
@@ -84,6 +85,8 @@ class SchedulerService:
         self.people = PeopleService(
             unit_of_work, self.visibility, self.queries, self.pending_status
         )
+        self.bookings = BookingService(unit_of_work, self.visibility)
+        self.bookings.windows.tick(unit_of_work.clock())
         self.commands = WorkloadCommands(
             unit_of_work,
             self.visibility,
@@ -153,6 +156,7 @@ class SchedulerService:
             self.cordons.tick()
             self.platform.tick()
             self.wait_estimates.tick(now)
+            self.bookings.windows.tick(now)
             self.unit_of_work.people.prune(self.unit_of_work.store, now)
         with suppress(Unavailable):  # kept, and tried again at the next tick
             self.reports.write_usage(LEASES_PER_TICK)
@@ -188,6 +192,8 @@ class SchedulerService:
             self.unit_of_work.nodes.loaded = self.unit_of_work.loaded
             raise
         self.unit_of_work.loaded, self.unit_of_work.policy_problems = loaded, []
+        self.unit_of_work.bookings.use_policy(loaded.bookings)
+        self.bookings.windows.changed()
         self.reports.time_limits.use_rules()
         self.policy_preview.taken(check)
         for node in self.unit_of_work.nodes.connected():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as changed_value
 from typing import Literal
 
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from ..state.admission import (
     pools_tried,
     projects_of,
     read_request,
+    with_time_limit,
 )
 from ..state.request_limits import check_limits
 from ..state.unit_of_work import UnitOfWork
@@ -265,13 +267,16 @@ class WorkloadCommands:
         default, created = self.unit_of_work.loaded.admin.default_project, self.unit_of_work.clock()
         check_units(request)
         check_limits(request)
-        return read_request(
+        asked = read_request(
             request,
             self.unit_of_work.loaded.policy,
             user=user,
             allowed=allowed,
             default=default,
             created=created,
+        )
+        return changed_value(
+            asked, workload=with_time_limit(asked.workload, self.unit_of_work.loaded)
         )
 
 

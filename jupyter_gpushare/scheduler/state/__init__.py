@@ -4,4 +4,5 @@
 turn them into workloads, `workload_records` holds each workload, `nodes` the nodes, `usage`
 GPU-hours, `history` queues and evictions over time, `node_history` what agents measured, `people`
 what members of projects have used, `kernel_owners` whose kernel is whose, `audit` the audit log.
+`bookings` holds bookings, `booking_capacity` tells what fits.
 """

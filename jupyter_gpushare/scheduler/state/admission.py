@@ -28,7 +28,7 @@ from jupyter_gpushare.core.model.model import (
 )
 from jupyter_gpushare.core.model.units import read_cpu, read_memory
 
-from ..policy.policy_file import EVERY_USER
+from ..policy.policy_file import EVERY_USER, LoadedPolicy
 from .subgroups import read_groups, read_together
 
 __all__ = [
@@ -254,6 +254,13 @@ def pools_tried(workload: Workload, policy: Policy) -> tuple[str, ...]:
         return workload.node_pools
     project = policy.by_name.get(workload.project)
     return (project.node_pools if project else ()) or (DEFAULT_POOL,)
+
+
+def with_time_limit(workload: Workload, loaded: LoadedPolicy) -> Workload:
+    """The workload with the longest running time that the policy allows."""
+    pools = pools_tried(workload, loaded.policy)
+    most = loaded.rules.max_running(workload.project, pools)
+    return workload if most is None else changed_value(workload, max_running=most)
 
 
 def _pools(request: m.WorkloadRequest, policy: Policy) -> tuple[str, ...]:

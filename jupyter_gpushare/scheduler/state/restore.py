@@ -22,7 +22,7 @@ from jupyter_gpushare.core.model.events import (
 )
 
 from ..store.store import WorkloadRow
-from .admission import read_request
+from .admission import read_request, with_time_limit
 from .unit_of_work import UnitOfWork
 from .workload_records import WorkloadRecord, spot_of
 
@@ -62,6 +62,8 @@ def _load(state: UnitOfWork) -> None:
     for node in known.nodes:
         state.nodes.remember(node.report, state.clock(), node.platform_labels)
     state.cluster.advance(state.clock())
+    state.bookings.restore(known.bookings, known.given_back)
+    state.bookings.use_policy(state.loaded.bookings)
     unreadable = set()
     for row in known.workloads:
         try:
@@ -116,6 +118,7 @@ def _restore_workload(state: UnitOfWork, row: WorkloadRow) -> WorkloadRecord:
     # A pool that was removed meanwhile stays in its list: a workload that names no other pool
     # is pending with that reason, as before the restart.
     workload = changed_value(asked.workload, node_pools=tuple(row.request.node_pools))
+    workload = with_time_limit(workload, state.loaded)
     state.cluster.apply(WorkloadSubmitted(workload))
     record = WorkloadRecord(row.request, workload, row.user, revision=state.revision)
     state.insert(record)

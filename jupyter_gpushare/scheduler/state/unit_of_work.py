@@ -23,6 +23,7 @@ from jupyter_gpushare.core.model.reason import Reason
 from ..policy.policy_file import LoadedPolicy
 from ..store.store import Store, StoreTransaction
 from .audit import audit
+from .bookings import BookingRegistry
 from .history import EvictionRecord, SchedulerHistory, eviction
 from .kernel_owners import KernelOwners
 from .node_history import MeasurementHistory
@@ -83,6 +84,7 @@ class UnitOfWork:
         core holds the pending one back: cycles decide about it only on trial, with the other one
         ended (`service/replacements.py`).
         """
+        self.bookings = BookingRegistry()
         self.kernel_owners = KernelOwners()
         self._by_user: dict[str, dict[str, WorkloadRecord]] = {}
         """Current workloads by id."""

@@ -16,6 +16,7 @@ from .schema import (
     LeaseRow,
     MemberLimitRow,
     PersonUsageRow,
+    StoredBooking,
     StoredNode,
     StoredState,
     TokenRow,
@@ -58,6 +59,8 @@ class StoreReader:
                 exits=_exit_codes(connection, _LIVE_IDS),
                 people=_rows(connection, s.person_usage, PersonUsageRow),
                 limits=_rows(connection, s.member_limits, MemberLimitRow),
+                bookings=_bookings(connection),
+                given_back=_given_back(connection),
             )
 
     # -- batch workloads --
@@ -230,6 +233,18 @@ def _rows(connection: sql.Connection, table: sql.Table, kind: type[Row]) -> list
     """All rows of a table whose key is a hash of other columns."""
     columns = [column for column in table.c if column.name != "key"]
     return [kind(**row._mapping) for row in connection.execute(sql.select(*columns))]
+
+
+def _bookings(connection: sql.Connection) -> list[StoredBooking]:
+    query = sql.select(s.bookings).where(s.bookings.c.ended_ms.is_(None))
+    rows = connection.execute(query.order_by(s.bookings.c.created_ms))
+    decoded = ((m.decode(m.BookingRequest, row.request), row) for row in rows)
+    return [StoredBooking(request, row.user, row.created_ms) for request, row in decoded]
+
+
+def _given_back(connection: sql.Connection) -> list[tuple[str, int]]:
+    query = sql.select(s.given_back.c.booking, s.given_back.c.start_ms)
+    return [(row.booking, row.start_ms) for row in connection.execute(query)]
 
 
 def _live_workloads(connection: sql.Connection) -> list[WorkloadRow]:

@@ -101,6 +101,8 @@ class Pruner:
         for table, key, time, cutoff in (
             (s.usage_hours, "key", "hour_ms", before.usage),
             (s.audit, "number", "time_ms", before.events),
+            (s.bookings, "id", "ended_ms", before.events),
+            (s.given_back, "key", "start_ms", before.events),
             (s.history, "number", "time_ms", before.events),
         ):
             _delete(write, table, key, _older(write, table.c[key], table.c[time], cutoff, most))

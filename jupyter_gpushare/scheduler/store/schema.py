@@ -14,6 +14,7 @@ import sqlalchemy as sql
 from jupyter_gpushare import messages as m
 
 __all__ = [
+    "StoredBooking",
     "LeaseRow",
     "MemberLimitRow",
     "PersonUsageRow",
@@ -23,8 +24,10 @@ __all__ = [
     "TokenRow",
     "WorkloadRow",
     "audit",
+    "bookings",
     "events",
     "facts",
+    "given_back",
     "history",
     "leadership",
     "leases",
@@ -218,6 +221,24 @@ member_limits = sql.Table(
 """Limits that a project's managers set for single people; `gpu` in milli-GPU. The key is a hash of
 project and user.
 """
+bookings = sql.Table(
+    "bookings",
+    metadata,
+    sql.Column("id", sql.String(1000), primary_key=True),
+    sql.Column("request", sql.Text, nullable=False),
+    sql.Column("user", sql.String(1000), nullable=False),
+    sql.Column("created_ms", sql.BigInteger, nullable=False),
+    sql.Column("ended_ms", sql.BigInteger, index=True),
+)
+"""What people have booked. `ended_ms`: when it was cancelled, or the end of its last time."""
+given_back = sql.Table(
+    "given_back",
+    metadata,
+    sql.Column("key", sql.String(64), primary_key=True),
+    sql.Column("booking", sql.String(1000), nullable=False),
+    sql.Column("start_ms", sql.BigInteger, nullable=False, index=True),
+)
+"""Times of bookings that nobody used. The key is a hash of both columns."""
 outcomes = sql.Table(
     "outcomes",
     metadata,
@@ -287,6 +308,15 @@ class MemberLimitRow:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredBooking:
+    """A booking that has not ended; `who` and `source` of its request are set."""
+
+    request: m.BookingRequest
+    user: str
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseRow:
     """A lease and its start in ms."""
 
@@ -344,3 +374,6 @@ class StoredState:
     """Workload -> pod -> exit code of its command, for ended pods."""
     people: list[PersonUsageRow]
     limits: list[MemberLimitRow]
+    bookings: list[StoredBooking]
+    given_back: list[tuple[str, int]]
+    """Booking and start (ms)."""

@@ -25,6 +25,7 @@ from .schema import (
     LeaseRow,
     MemberLimitRow,
     PersonUsageRow,
+    StoredBooking,
     StoredState,
     TokenRow,
     WorkloadOutcome,
@@ -34,6 +35,7 @@ from .transaction import StoreTransaction
 
 __all__ = [
     "Cutoffs",
+    "StoredBooking",
     "LeaseRow",
     "MemberLimitRow",
     "PersonUsageRow",

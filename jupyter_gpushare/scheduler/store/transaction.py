@@ -118,6 +118,22 @@ class StoreTransaction:
         """Replaces the limits of a person."""
         self.do(_LIMIT[self._dialect], _keyed(row, "project", "user"))
 
+    def booked(self, row: s.StoredBooking) -> None:
+        """A new booking."""
+        text = _text(row.request)
+        known = {"id": row.request.id, "request": text, "ended_ms": None}
+        self.do(s.bookings.insert(), known | {"user": row.user, "created_ms": row.created_ms})
+
+    def booking_ended(self, booking: str, now_ms: int) -> None:
+        """The booking was cancelled, or its last time is over."""
+        table = s.bookings
+        self.do(table.update().where(table.c.id == booking), {"ended_ms": now_ms})
+
+    def booking_given_back(self, booking: str, start_ms: int) -> None:
+        """One time of a booking was not used."""
+        key = _key(booking, str(start_ms))
+        self.do(s.given_back.insert(), {"key": key, "booking": booking, "start_ms": start_ms})
+
     def ended(self, workload: str, now_ms: int, message: str) -> None:
         """The workload and its leases have ended."""
         self.do(_ENDED, {"of": workload, "ended_ms": now_ms, "message": message})

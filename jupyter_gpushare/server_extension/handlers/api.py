@@ -14,6 +14,7 @@ from tornado import web
 from jupyter_gpushare.core.estimates.time_series import minutes_in
 from jupyter_gpushare.core.model.errors import InvalidInput, NotFound
 from jupyter_gpushare.messages import (
+    BookingRequest,
     KernelHistory,
     KernelRequest,
     MemberLimit,
@@ -158,6 +159,42 @@ class MemberLimitHandler(GpuShareAPIHandler):
         self.send_json(await self.service.tables.limit_person(limit))
 
 
+class BookingsHandler(TableHandler):
+    """The table of bookings, and new ones."""
+
+    @web.authenticated
+    @authorized
+    @with_error_body
+    async def get(self) -> None:
+        await self.send_table(lambda: self.service.tables.rows("bookings"))
+
+    @web.authenticated
+    @authorized
+    @with_error_body
+    async def post(self) -> None:
+        request = decode(BookingRequest, self.request.body or b"{}")
+        self.send_json(await self.service.tables.book(request))
+
+
+class BookingHandler(GpuShareAPIHandler):
+    @web.authenticated
+    @authorized
+    @with_error_body
+    async def delete(self, booking: str) -> None:
+        self.send_json(await self.service.tables.cancel_booking(unquote(booking)))
+
+
+class BookingCalendarHandler(GpuShareAPIHandler):
+    @web.authenticated
+    @authorized
+    @with_error_body
+    async def get(self) -> None:
+        names = ("pool", "from", "to")
+        query = {name: self.get_query_argument(name, "") for name in names}
+        stated = {name: text for name, text in query.items() if text}
+        self.send_json(await self.service.tables.booking_calendar(stated))
+
+
 class ManageHandler(GpuShareAPIHandler):
     @web.authenticated
     @authorized
@@ -206,6 +243,9 @@ def handlers(base_url: str) -> list[tuple[str, type[JupyterHandler]]]:
         (r"workloads/(?P<workload>[^/]+)", WorkloadHandler),
         (r"nodes/(?P<name>[^/]+)/(?P<action>[^/]+)", NodeActionHandler),
         (r"people/limit", MemberLimitHandler),
+        (r"bookings", BookingsHandler),
+        (r"bookings/calendar", BookingCalendarHandler),
+        (r"bookings/(?P<booking>[^/]+)", BookingHandler),
         (r"workloads/(?P<id>[^/]+)/actions/(?P<action>[^/]+)", ManageHandler),
         (r"what-if", WhatIfHandler),
         (r"stream", PageStreamHandler),

@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import NotFound
 from jupyter_gpushare.messages import (
+    BookingCalendar,
+    BookingFit,
+    BookingRequest,
     CordonStatus,
     Ended,
     MemberLimit,
@@ -32,6 +35,7 @@ class TableService:
             "workloads": scheduler.workloads,
             "evictions": scheduler.evictions,
             "people": scheduler.people,
+            "bookings": scheduler.bookings,
         }
         self._node_actions: dict[str, Callable[[str], Awaitable[CordonStatus]]] = {
             "cordon": scheduler.cordon,
@@ -46,6 +50,18 @@ class TableService:
     async def limit_person(self, limit: MemberLimit) -> People:
         """Limit one person in a project. Raises NotAllowed, InvalidInput."""
         return await self._scheduler.limit_person(limit)
+
+    async def book(self, request: BookingRequest) -> BookingFit:
+        """Books GPUs. Raises NotAllowed, InvalidInput, Conflict."""
+        return await self._scheduler.book(request)
+
+    async def cancel_booking(self, booking: str) -> Ended:
+        """Cancels a booking. Raises NotAllowed, NotFound."""
+        return await self._scheduler.cancel_booking(booking)
+
+    async def booking_calendar(self, query: Mapping[str, str]) -> BookingCalendar:
+        """What is booked in a node pool, and what is free."""
+        return await self._scheduler.booking_calendar(query)
 
     async def manage(self, workload: str, action: str) -> Ended:
         """What a manager of its project does with a workload. Raises NotFound, NotAllowed."""
