@@ -23,7 +23,7 @@ class Listener:
     def agent_connected(self, welcome): pass
     def agent_message(self, message): pass
 
-plan = LaunchPlan("kernel", "")
+plan = LaunchPlan("bootstrap", "")
 
 async def main():
     log, startup = logging.getLogger(), StartupState()

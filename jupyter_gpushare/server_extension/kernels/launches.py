@@ -55,7 +55,9 @@ class LaunchedKernel:
     registration: RegisterKernel
     pid: int | None = None
     is_known: bool = False
-    """Whether the agent answered its registration."""
+    """Whether the agent has answered the registration of this launch, and its connection has stood
+    since then.
+    """
 
     def has_started(self, token_hash: str, launch: str) -> None:
         """What the agent must learn when it finds the kernel running."""
@@ -185,8 +187,11 @@ class KernelLaunches:
         return True
 
     def agent_connected(self) -> None:
-        """Register all running kernels: the agent may be a new process."""
+        """Register all running kernels: the agent may be a new process. A kernel that is being
+        launched follows once it runs.
+        """
         for launched in self._launched.values():
+            launched.is_known = False
             if launched.pid is not None:
                 self._register_running(launched)
 
