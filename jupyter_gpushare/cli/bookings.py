@@ -16,7 +16,7 @@ from jupyter_gpushare.cli.completion_values import name_of
 from jupyter_gpushare.cli.discovery import ask, scheduler_options
 from jupyter_gpushare.cli.output_formats import OutputFormat, output_options
 from jupyter_gpushare.core.model.errors import InvalidInput
-from jupyter_gpushare.core.model.units import read_duration
+from jupyter_gpushare.core.model.units import duration_text, read_duration
 from jupyter_gpushare.transports import HttpTransport
 
 __all__ = ["book", "bookings", "local_zone", "unbook"]
@@ -121,12 +121,16 @@ def book(
     return 0
 
 
+def _length(row: m.BookingRow) -> str:
+    return duration_text(round(row.hours * HOUR_MS))
+
+
 def _sentence(row: m.BookingRow) -> str:
     whose = "all members of" if row.who == "project" else "you in"
     repeats = f", {row.repeats}" if row.repeats else ""
     return (
         f"Booked {row.id}: {row.gpu:g} GPU in {row.pool} for {whose} {row.project}, from"
-        f" {row.start} {row.time_zone} for {row.hours:g} h{repeats}."
+        f" {row.start} {row.time_zone} for {_length(row)}{repeats}."
         f" `jupyter gpushare unbook {row.id}` cancels it."
     )
 

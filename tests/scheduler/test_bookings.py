@@ -71,6 +71,10 @@ class BookedHarness(SchedulerHarness):
         self.service.submit(who, m.WorkloadRequest(id=id_, project=project, pods=pods))
         self.service.run_cycle()
 
+    def said(self, id_: str) -> list[str]:
+        events = self.service.unit_of_work.records[id_].events
+        return [event.message for event in events if event.kind == "granted"]
+
     def granted(self) -> set[str]:
         records = self.service.unit_of_work.records.values()
         return {r.id for r in records if any(one.wanted == "hold" for one in r.leases.values())}
@@ -193,6 +197,12 @@ def test_others_borrow_what_is_booked_until_the_notice(scheduler: BookedHarness)
     for id_ in ("v1", "v2"):
         scheduler.request(ADA, id_, "vision")
     assert scheduler.granted() == {"v1", "v2"}
+    within, beyond = (scheduler.said(id_)[-1] for id_ in ("v1", "v2"))
+    assert within == "Granted 1 GPU on n0."
+    assert beyond == (
+        "Granted 1 GPU on n0. It may be borrowed only until 2027-01-04 14:00 UTC: GPUs are booked"
+        ' for project "course".'
+    )
     start = at("2027-01-04 14:00")
     scheduler.tick(start - 36_000)
     assert scheduler.granted() == {"v1", "v2"}

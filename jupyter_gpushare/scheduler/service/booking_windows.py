@@ -4,6 +4,7 @@ nobody uses.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 from jupyter_gpushare.core.bookings.recurrence import Window
@@ -11,11 +12,12 @@ from jupyter_gpushare.core.model.booked_window import BookedWindow
 from jupyter_gpushare.core.model.events import BookingsChanged
 
 from ..state.audit import audit
-from ..state.booking_capacity import PoolBookings
+from ..state.booking_capacity import PoolBookings, quota_of
 from ..state.bookings import BookingRecord
 from ..state.unit_of_work import UnitOfWork
+from ..state.workload_records import WorkloadRecord
 
-__all__ = ["BookingWindows"]
+__all__ = ["BookingWindows", "borrowed_until"]
 
 DAY_MS: Final = 86_400_000
 NEAR_MS: Final = 14 * DAY_MS
@@ -32,7 +34,6 @@ class BookingWindows:
 
     def __init__(self, unit_of_work: UnitOfWork) -> None:
         self._unit_of_work = unit_of_work
-        self._known: tuple[BookedWindow, ...] = ()
         self._stamp: tuple[object, ...] = ()
         self._refreshed = 0
         self._last = 0
@@ -52,7 +53,7 @@ class BookingWindows:
         if stamp != self._stamp or now - self._refreshed >= REFRESH_MS or now < self._refreshed:
             self._forget_past(now)
             self._refresh(now)
-        edges = (at for w in self._known for at in (w.opens, w.start, w.end))
+        edges = (at for w in self._unit_of_work.booked_windows for at in (w.opens, w.start, w.end))
         if any(self._last < at <= now for at in edges):
             self._unit_of_work.wake()
         self._last = now
@@ -63,7 +64,7 @@ class BookingWindows:
         self._refreshed = now
         lead = self._lead()
         period = Window(now - 1, now + NEAR_MS)
-        self._known = tuple(
+        self._unit_of_work.booked_windows = tuple(
             BookedWindow(
                 record.id,
                 record.project,
@@ -78,7 +79,7 @@ class BookingWindows:
             for record in registry.all()
             for window in registry.windows(record, period)
         )
-        self._unit_of_work.cluster.apply(BookingsChanged(self._known))
+        self._unit_of_work.cluster.apply(BookingsChanged(self._unit_of_work.booked_windows))
 
     def _forget_past(self, now: int) -> None:
         """Bookings whose last time is over. Raises Unavailable."""
@@ -108,9 +109,13 @@ class BookingWindows:
     def _give_back(self, now: int) -> None:
         """Times that nobody has used for long enough after their start."""
         registry = self._unit_of_work.bookings
-        by_id = {record.id: record for record in registry.all()} if self._known else {}
+        by_id = (
+            {record.id: record for record in registry.all()}
+            if self._unit_of_work.booked_windows
+            else {}
+        )
         unused: list[tuple[BookingRecord, BookedWindow]] = []
-        for window in self._known:
+        for window in self._unit_of_work.booked_windows:
             record = by_id.get(window.booking)
             if record is None or not record.no_show or not window.start <= now < window.end:
                 continue
@@ -120,7 +125,7 @@ class BookingWindows:
                 self._used.add(window.key)
             elif now >= window.start + record.no_show:
                 unused.append((record, window))
-        self._used &= {window.key for window in self._known}
+        self._used &= {window.key for window in self._unit_of_work.booked_windows}
         for record, window in unused:
             with self._unit_of_work.transaction() as write:
                 write.booking_given_back(record.id, window.start)
@@ -171,3 +176,30 @@ class BookingWindows:
                         problems[record.id] = taken
             known = self._pools[name] = (stamp, pool, problems)
         return known[1], known[2]
+
+
+def borrowed_until(unit_of_work: UnitOfWork, record: WorkloadRecord, pool: str) -> str:
+    """A sentence for the owner of a workload that starts beyond its project's quota, if the pool is
+    booked for others within a day; else "".
+    """
+    now = unit_of_work.clock()
+    soon = [
+        window
+        for window in unit_of_work.booked_windows
+        if window.pool == pool
+        and now < window.start <= now + DAY_MS
+        and not window.admits(record.project, record.user)
+    ]
+    if not soon:
+        return ""
+    held = sum(pod.gpu for pod in record.workload.pods)
+    for other in unit_of_work.records.values():
+        if other.project == record.project and other is not record:
+            here = (lease for lease in other.leases.values() if lease.pool == pool)
+            held += sum(other.pod(lease.pod)[1].gpu for lease in here)
+    if held <= quota_of(unit_of_work.loaded.policy, record.project, pool):
+        return ""
+    first = min(soon, key=lambda window: (window.start, window.booking))
+    at = datetime.fromtimestamp(first.start / 1000, UTC)
+    whose = "another member" if first.project == record.project else f'project "{first.project}"'
+    return f" It may be borrowed only until {at:%Y-%m-%d %H:%M} UTC: GPUs are booked for {whose}."

@@ -19,7 +19,7 @@ from jupyter_gpushare.core.model.amounts import GPU
 from jupyter_gpushare.core.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from jupyter_gpushare.core.model.model import DEFAULT_POOL
 from jupyter_gpushare.core.model.reason import counted
-from jupyter_gpushare.core.model.units import read_gpu
+from jupyter_gpushare.core.model.units import duration_text, read_gpu
 
 from ..auth.authorization import Authorization
 from ..auth.identity import Identity
@@ -175,7 +175,7 @@ class BookingService:
         with unit_of_work.transaction() as write:
             write.booked(self._stored(record, request))
             what = f"{counted(record.gpu / GPU, 'GPU')} in {record.pool} from {request.start}"
-            what += f" {request.time_zone} for {request.hours:g} h"
+            what += f" {request.time_zone} for {duration_text(record.times.duration)}"
             whose = f"booking {record.id} of project {record.project}"
             audit(write, unit_of_work.clock(), identity.user, "book", whose, what)
         unit_of_work.bookings.add(record)

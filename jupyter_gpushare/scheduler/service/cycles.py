@@ -18,6 +18,7 @@ from jupyter_gpushare.core.model.reason import clause
 from ..state.unit_of_work import UnitOfWork
 from ..state.workload_records import WorkloadRecord, lease_body, request_text
 from ..store.store import StoreTransaction
+from .booking_windows import borrowed_until
 from .pending_status import PendingStatus
 from .replacements import Replacements
 from .wait_estimates import WaitEstimates
@@ -139,9 +140,11 @@ class CycleRunner:
 
     def _record_grants(self, binds: tuple[Bind, ...]) -> None:
         """One event per workload and node, however many pods start there."""
-        for (workload, node), pods in Counter((b.workload, b.spot.node) for b in binds).items():
+        places = Counter((bind.workload, bind.spot.node, bind.spot.pool) for bind in binds)
+        for (workload, node, pool), pods in places.items():
             record = self._unit_of_work.records[workload]
             text = f"Granted {request_text(record, pods)} on {node}."
+            text += borrowed_until(self._unit_of_work, record, pool)
             self._unit_of_work.event(record, "granted", text)
 
     def _grant(self, bind: Bind) -> LeaseChange:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.model.booked_window import BookedWindow
 from jupyter_gpushare.core.model.decisions import Decisions, Evict
 from jupyter_gpushare.core.model.events import PodEvicted, WorkloadEnded, WorkloadHeld
 from jupyter_gpushare.core.model.reason import Reason
@@ -85,6 +86,8 @@ class UnitOfWork:
         ended (`service/replacements.py`).
         """
         self.bookings = BookingRegistry()
+        self.booked_windows: tuple[BookedWindow, ...] = ()
+        """The times of bookings that the cluster knows."""
         self.kernel_owners = KernelOwners()
         self._by_user: dict[str, dict[str, WorkloadRecord]] = {}
         """Current workloads by id."""
