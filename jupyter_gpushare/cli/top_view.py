@@ -78,7 +78,7 @@ def _table(*columns: str, right: Collection[str] = (), flexible: Collection[str]
 
 
 def _gpu_table(shown: Snapshot, bars: int) -> Table:
-    numbers = ("GPU", "WORKLOADS", "TEMP", "POWER")
+    numbers = ("GPU", "KERNELS", "TEMP", "POWER")
     columns = ("NODE", "GPU", "USE", "MEMORY", "KERNELS", "TEMP", "POWER", "MODEL", "HEALTH")
     table = _table(*columns, right=numbers, flexible=("NODE", "MODEL", "HEALTH"))
     for node in shown.nodes:

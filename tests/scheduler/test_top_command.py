@@ -83,6 +83,14 @@ def test_a_row_per_gpu_with_what_is_measured_and_nothing_else():
     assert " W " not in second
 
 
+@pytest.mark.parametrize("title", ["GPU", "KERNELS", "TEMP", "POWER"])
+def test_numbers_end_below_the_end_of_their_title(title: str):
+    head, first = drawn(SHOWN).splitlines()[1:3]
+    end = head.index(f" {title} ") + len(title) + 1
+    assert first[end - 1] != " "
+    assert first[end] == " "
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 132, 200])
 def test_no_line_is_wider_than_the_terminal(width: int):
     waiting = workload(

@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from tests.ui import terminal_picture
 from ui.lab import demo, demo_without_turns, run_script
 
 STORIES = (
@@ -68,4 +69,5 @@ if __name__ == "__main__":
         with (demo_without_turns if story in WITHOUT_TURNS else demo)() as url:
             run_script(story, url, str(folder))
     animate(folder)
+    terminal_picture.take(folder / "top.svg")
     print(*sorted(path.name for path in folder.iterdir()), sep="\n")  # noqa: T201 - it is a command

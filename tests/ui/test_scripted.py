@@ -16,6 +16,7 @@ SCRIPTS = {
     "many_kernels.mjs": "500 kernels",
     "killed_cells.mjs": "cells of a killed kernel do not stay busy",
     "dashboard_states.mjs": "dashboard: unhealthy, shared, empty, large and unavailable clusters",
+    "tables_fit.mjs": "dashboard: tables fit into narrow windows",
     "people.mjs": "dashboard: sixty people of a course, and their manager",
     "accessibility.mjs": "accessibility in every theme",
     "translation.mjs": "every text is translatable",

@@ -1,5 +1,5 @@
 /** The dashboard's data: freshness of tables, map, queue tree, cells and series. */
-import { cellText, compareCells, queueColumns, workloadColumns } from '../dashboard/columns';
+import { cellText, compareCells, emptyColumns, queueColumns, workloadColumns } from '../dashboard/columns';
 import { queueSeries, seriesText } from '../dashboard/queueSeries';
 import { placements, withCurrentNames } from '../dashboard/placement';
 import { queueTree } from '../dashboard/queueTree';
@@ -207,6 +207,25 @@ describe('the queues', () => {
 });
 
 describe('a cell', () => {
+  it('without a value in any row makes its column an empty one, unless null has a meaning', () => {
+    const columns = [
+      { id: 'texts', label: '', value: (row: { a: string | null; b: number }) => row.a },
+      { id: 'numbers', label: '', value: (row: { a: string | null; b: number }) => row.b },
+      { id: 'lists', label: '', value: () => [] },
+      { id: 'limits', label: '', value: () => null, none: 'unlimited' }
+    ];
+    expect(
+      emptyColumns(
+        [
+          { a: '', b: 0 },
+          { a: null, b: 0 }
+        ],
+        columns
+      )
+    ).toEqual(['texts', 'lists']);
+    expect(emptyColumns([{ a: 'x', b: 0 }], columns)).toEqual(['lists']);
+  });
+
   const quota = queueColumns(english).find(column => column.id === 'quota')!;
 
   test('shows null as its column says', () => {

@@ -147,6 +147,18 @@ export const projectColumns = (trans: Trans): IColumn<ProjectRow>[] =>
 
 export const queueColumns = (trans: Trans): IColumn<QueueRow>[] => generated(queueTable(trans));
 
+/** Ids of the columns without a value in any row: narrow windows have no room for them. */
+export function emptyColumns<Item>(
+  rows: readonly Item[],
+  columns: readonly IColumn<Item>[]
+): string[] {
+  const isEmpty = (cell: Cell) =>
+    cell === null || cell === '' || (typeof cell === 'object' && cell.length === 0);
+  return columns
+    .filter(({ value, none }) => !none && rows.every(row => isEmpty(value(row))))
+    .map(({ id }) => id);
+}
+
 /** A cell as text. */
 export function cellText(
   value: Cell,

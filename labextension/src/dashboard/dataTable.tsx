@@ -17,7 +17,7 @@ import { useVirtualizer, VirtualItem } from '@tanstack/react-virtual';
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { Cell, cellText, compareCells, IColumn } from './columns';
+import { Cell, cellText, compareCells, emptyColumns, IColumn } from './columns';
 import { IRowAction } from './rowActions';
 import { RowActions } from './rowButtons';
 
@@ -60,6 +60,8 @@ export function DataTable<Item>(props: IDataTableProps<Item>): JSX.Element {
     () => actionsOf !== undefined && rows.some(row => actionsOf(row).length > 0),
     [actionsOf, rows]
   );
+  const { columns } = props;
+  const empty = React.useMemo(() => emptyColumns(rows, columns).join(' '), [rows, columns]);
   const span = props.shown.length + (hasActions ? 1 : 0);
   const above = items.length > 0 ? items[0].start : 0;
   const below = items.length > 0 ? virtual.getTotalSize() - items[items.length - 1].end : 0;
@@ -71,7 +73,11 @@ export function DataTable<Item>(props: IDataTableProps<Item>): JSX.Element {
       role="region"
       aria-label={label}
     >
-      <table aria-rowcount={visibleRows.length + 1} aria-label={label}>
+      <table
+        aria-rowcount={visibleRows.length + 1}
+        aria-label={label}
+        data-empty={empty}
+      >
         <thead>
           <TableHead table={table} hasActions={hasActions} trans={trans} />
         </thead>
@@ -168,6 +174,7 @@ function TableHead<Item>({
           key={header.id}
           scope="col"
           data-kind={metaOf(header.column).kind}
+          data-column={header.column.id}
           aria-sort={sortWord(header.column.getIsSorted())}
         >
           <button
@@ -180,7 +187,11 @@ function TableHead<Item>({
           </button>
         </th>
       ))}
-      {hasActions && <th scope="col">{trans.__('Actions')}</th>}
+      {hasActions && (
+        <th scope="col" data-column="actions">
+          {trans.__('Actions')}
+        </th>
+      )}
     </tr>
   );
 }
