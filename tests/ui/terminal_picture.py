@@ -63,10 +63,7 @@ def _drawn(printed: str) -> str:
         console = Console(record=True, width=COLUMNS, file=nowhere)
         console.print(Text.from_ansi(printed))
     return console.export_svg(
-        title=COMMAND,
-        theme=MONOKAI,
-        code_format=FONTS.sub("", CONSOLE_SVG_FORMAT),
-        unique_id="top",
+        title=COMMAND, theme=MONOKAI, code_format=FONTS.sub("", CONSOLE_SVG_FORMAT), unique_id="top"
     )
 
 
