@@ -90,6 +90,45 @@ def test_a_reservation_is_named_as_the_reason() -> None:
     assert [b.workload for b in cycle(cluster, 22_000).binds] == ["late"]
 
 
+MINUTE = 60_000
+
+
+@pytest.mark.parametrize(
+    ("running", "asked", "minutes", "starts"),
+    [
+        (3, 1, 60, True),
+        (3, 1, 61, False),
+        (3, 1, None, False),
+        (2, 1, 600, False),
+        (2, 2, 30, True),
+        (2, 3, 30, False),
+    ],
+)
+def test_what_ends_in_time_uses_reserved_gpus(running, asked, minutes, starts) -> None:
+    """Four GPUs: some end after an hour, a gang needs all four. EASY backfilling: others may use
+    what is free until then.
+    """
+    policy = with_pool(policy_of({"A": 0}), reserve_after=1)
+    holds = workload("holds", "A", 1, pods=running, created=0, max_running=60 * MINUTE)
+    cluster = world(policy, [Node("n0", gpus=4)], [holds])
+    cycle(cluster, 2)
+    cluster.apply(WorkloadSubmitted(workload("big", "A", 4, created=0)))
+    limit = None if minutes is None else minutes * MINUTE
+    cluster.apply(WorkloadSubmitted(workload("x", "A", asked, created=1, max_running=limit)))
+    decisions = cycle(cluster, 2)
+    assert (decisions.binds != ()) is starts, decisions.reasons
+    assert cluster.state("big", "big-0") == "pending"
+
+
+def test_reserved_gpus_are_kept_while_an_end_is_not_known() -> None:
+    policy = with_pool(policy_of({"A": 0}), reserve_after=1)
+    cluster = world(policy, [Node("n0", gpus=4)], [workload("holds", "A", 3, created=0)])
+    cycle(cluster, 0)
+    cluster.apply(WorkloadSubmitted(workload("big", "A", 4, created=0)))
+    cluster.apply(WorkloadSubmitted(workload("x", "A", created=1, max_running=MINUTE)))
+    assert cycle(cluster, 2).binds == ()
+
+
 def test_no_reservation_takes_what_was_promised_to_who_evicted_for_it() -> None:
     """The evicted workloads have waited for longer, if the time counts from their creation."""
     policy = with_pool(policy_of({"A": 0}), reserve_after=3000)

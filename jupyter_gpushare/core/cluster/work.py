@@ -193,7 +193,7 @@ class Work:
             tuple((s.name, s.minimum, tuple(m.need for m in s.members)) for s in self.podsets),
             workload.topology,
             workload.groups,
-            None if workload.preemptible else workload.max_running,
+            workload.max_running,
             workload.room,
         )
 

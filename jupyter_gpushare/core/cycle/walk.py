@@ -17,7 +17,7 @@ from ..cluster.state import State
 from ..cluster.work import EquivalenceClass
 from ..eviction.rescheduling import TentativeChanges
 from ..queueing.order import NextWorkload, QueueOrder, total_request
-from ..queueing.reservation import excluding_reserved_nodes, reserved_turn
+from ..queueing.reservation import ending_before, excluding_reserved_nodes, reserved_turn
 
 __all__ = ["Attempts", "walk"]
 
@@ -97,6 +97,10 @@ def _walk_pool(
         eq_classes = [eq_class for eq_class in eq_classes if eq_class is not first.eq_class]
     with excluding_reserved_nodes(pool):
         _attempt_all(pool, QueueOrder(state, pool, eq_classes), attempts)
+    if not attempts.evicts and (brief := ending_before(state, pool, eq_classes)):
+        # they may have failed on the other nodes, which says nothing about these
+        again = attempts._replace(can_succeed=lambda _eq_class, _pool: True)
+        _attempt_all(pool, QueueOrder(state, pool, brief), again)
 
 
 def _attempt_all(pool: PoolState, turns: QueueOrder, attempts: Attempts) -> None:

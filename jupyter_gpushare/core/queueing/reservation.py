@@ -7,7 +7,7 @@ Reservations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -21,6 +21,7 @@ from .order import NextWorkload, total_request
 
 __all__ = [
     "STARVATION_MS",
+    "ending_before",
     "excluding_reserved_nodes",
     "reserve",
     "reserved_free_gpu",
@@ -114,6 +115,41 @@ def reserved_turn(state: State, pool: PoolState) -> NextWorkload | None:
         state.waiting[work.id],
         -1,
     )
+
+
+def ending_before(
+    state: State, pool: PoolState, eq_classes: Iterable[EquivalenceClass]
+) -> list[EquivalenceClass]:
+    """Workloads that end before the reserved nodes are free, so that they may use them meanwhile.
+    None, unless the end of everything that runs there is known (`max_running`).
+    """
+    if pool.reservation is None:
+        return []
+    free_at = _free_at(state, pool, pool.reservation[1])
+    if free_at is None:
+        return []
+    longest = free_at - state.people.now
+    return [
+        eq_class
+        for eq_class in eq_classes
+        if eq_class.sample.max_running is not None
+        and eq_class.sample.max_running <= longest
+        and pool.reservation[0] != eq_class.members[0][1]
+    ]
+
+
+def _free_at(state: State, pool: PoolState, nodes: tuple[str, ...]) -> int | None:
+    """When (ms) everything that runs on these nodes has reached its limit; None: not known."""
+    latest = state.people.now
+    for name in nodes:
+        for member in state.members_on(pool.nodes[name]) if name in pool.nodes else ():
+            work = member.work
+            if member.status == "releasing":
+                continue
+            if work.max_running is None or work.started is None:
+                return None
+            latest = max(latest, work.started + work.max_running)
+    return latest
 
 
 @contextmanager
