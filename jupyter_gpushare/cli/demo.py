@@ -229,5 +229,12 @@ def _print_summary(server: Any, folder: Path, policy: Path, gpus: int, gpu_memor
     click.echo(f"  open    {root}lab/tree/{TUTORIAL}?token={token}")
     click.echo(f"  policy  {policy} (changes take effect at once)")
     click.echo(f"  files   {folder / 'notebooks'} (changed ones are kept at exit)")
-    click.echo("  Ctrl-C ends it. In another terminal: jupyter gpushare status, or top.")
+    command = f"{_jupyter()} gpushare status"
+    click.echo(f"  Ctrl-C ends it. In another terminal: {command}, or top in place of status.")
     sys.stdout.flush()
+
+
+def _jupyter() -> str:
+    """The program as a new terminal finds it: `make demo` activates no environment."""
+    activated = {os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX"), sys.base_prefix}
+    return "jupyter" if sys.prefix in activated else str(Path(sys.prefix, "bin/jupyter"))

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.parser import BytesParser
@@ -112,14 +111,22 @@ def test_the_demo_runs_from_the_wheel_alone(fresh: Fresh, home: Path):
     try:
         rest = opened(home)
         eventually(lambda: rest.status()["scheduler"]["reachable"], "it schedules", 60)
-        page = urllib.request.urlopen(f"http://127.0.0.1:{rest.port}/lab?token={rest.token}")
-        assert '"name": "jupyter-gpushare"' in page.read().decode()
+        assert b"jupyter-gpushare" in extension_of_the_page(rest)
         notebook = rest.notebook("python3", "a.ipynb")
         assert "running · SIM-GPU" in notebook.ok("%gpu request 0.5\n%gpu", 60)
         notebook.ws.close()
     finally:
         demo.terminate()
         assert demo.wait(60) == 0
+
+
+def extension_of_the_page(rest: Rest) -> bytes:
+    """The program of our extension that JupyterLab's page loads."""
+    page = rest.rest("GET", "lab", raw=True)
+    config = re.search(r'id="jupyter-config-data"[^>]*>(.*?)</script>', page, re.DOTALL)
+    extensions = json.loads(config[1])["federated_extensions"]
+    [ours] = [one for one in extensions if one["name"] == "jupyter-gpushare"]
+    return rest.rest("GET", f"lab/extensions/jupyter-gpushare/{ours['load']}", raw=True).encode()
 
 
 def opened(home: Path) -> Rest:

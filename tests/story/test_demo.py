@@ -40,8 +40,9 @@ def running_demo(tmp_path: Path):
         "--gpus",
         "2",
     ]
+    activated = ("VIRTUAL_ENV", "CONDA_PREFIX")
     env = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in activated},
         "TMPDIR": str(tmp_path),
         "STORY_WORLD": str(tmp_path),
         "GPUSHARE_STATE": str(tmp_path / "home"),
@@ -99,10 +100,17 @@ def test_it_exits_cleanly_and_leaves_nothing(demo, ending):
 def test_the_command_line_finds_it_without_an_address(demo):
     process, folder = demo
     opened(folder)
-    command = [sys.executable, "-m", "jupyter_gpushare.cli", "nodes", "--json"]
-    env = {**os.environ, "GPUSHARE_STATE": str(folder / "home")}
-    answer = subprocess.run(command, check=True, capture_output=True, timeout=60, env=env)
-    assert json.loads(answer.stdout)["nodes"][0]["simulated"]
+    env = {**os.environ, "GPUSHARE_STATE": str(folder / "home"), "PATH": "/usr/bin:/bin"}
+
+    def run(*command: str) -> str:
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=60, env=env
+        ).stdout
+
+    answer = run(sys.executable, "-m", "jupyter_gpushare.cli", "nodes", "--json")
+    assert json.loads(answer)["nodes"][0]["simulated"]
+    said = re.search(r"In another terminal: (.+), or top in place of status\.", printed(folder))
+    assert "user " in run(*said[1].split()), "as it is printed, without an activated environment"
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
     assert list((folder / "home").iterdir()) == []
