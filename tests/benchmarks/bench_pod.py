@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks.bench_jupyter import ASK, GATES
-from tests.benchmarks.machine import print_speed
+from tests.benchmarks.machine import compile_package, print_speed
 from tests.kube.lab import Lab
 from tests.kube.node import OneNodeCluster
 
@@ -37,6 +37,7 @@ def measure(lab: Lab) -> None:
 
 def main() -> None:
     print_speed()
+    compile_package()
     with tempfile.TemporaryDirectory() as folder:
         cluster = OneNodeCluster(Path(folder) / "node")
         lab = None

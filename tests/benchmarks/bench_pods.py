@@ -11,7 +11,7 @@ import sys
 
 from tests.agent.pods import FakePod, pods_problem, public_folder
 from tests.benchmarks.bench_jupyter import add_stock_kernelspec, gate, kernel_starts
-from tests.benchmarks.machine import print_speed
+from tests.benchmarks.machine import compile_package, print_speed
 from tests.story.pod_server import ServerInPod
 
 
@@ -34,4 +34,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     print_speed()
+    compile_package()
     sys.exit(main())

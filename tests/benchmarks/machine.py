@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 from jupyter_client.manager import start_new_kernel
 
-__all__ = ["print_speed"]
+import jupyter_gpushare
+
+__all__ = ["compile_package", "print_speed"]
 
 LOOPS: Final = 2_000_000
 RUNS: Final = 3
@@ -27,6 +31,13 @@ def print_speed() -> None:
         f"load {os.getloadavg()[0]:.1f}\n"
     )
     sys.stdout.flush()
+
+
+def compile_package() -> None:
+    """As pip does when it installs the package: stock kernels do not compile their modules either
+    when they start. Python may not be allowed to (PYTHONDONTWRITEBYTECODE, read-only folders).
+    """
+    compileall.compile_dir(Path(jupyter_gpushare.__file__).parent, quiet=1)
 
 
 def _kernel_start() -> float:
