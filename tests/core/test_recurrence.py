@@ -168,3 +168,30 @@ def test_windows_of_a_time_are_those_of_all_times_that_overlap_it(
     middle = every[20].start
     asked = Window(middle, middle + asked_for)
     assert series.windows(asked) == [w for w in every if w.overlaps(asked)]
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.datetimes(NEW_YEAR, NEW_YEAR + timedelta(days=30)),
+    st.sampled_from(ZONES),
+    st.integers(1, 31 * 24),
+    st.sampled_from((DAILY, WEEKLY, Repetition("weekly", (0, 4)), Repetition("weekly", (6,)))),
+    st.sampled_from((None, date(2026, 8, 1), date(2027, 11, 1))),
+    st.sampled_from((None, 40)),
+    st.integers(0, 700 * 24),
+)
+def test_a_rule_that_began_long_ago_is_the_same_rule(start, zone, hours, rule, until, times, later):
+    rule = rule._replace(until=None if times else until, times=times)
+    series = BookedTimes(start.replace(microsecond=0), ZoneInfo(zone), hours * HOUR, rule)
+    now = instant(start, UTC) + later * HOUR
+    all_of_them = series.windows(Window(0, now + 900 * 24 * HOUR))  # from the beginning
+    coming = [window for window in all_of_them if now < window.end]
+    assert series.windows(Window(now, now + 900 * 24 * HOUR)) == coming
+    assert series.next_windows(now, 5) == coming[:5]
+
+
+def test_a_rule_is_not_followed_from_a_beginning_long_ago():
+    series = BookedTimes(wall("1990-01-01 14:00"), BERLIN, HOUR, DAILY)
+    day = instant(wall("2027-06-01 00:00"), UTC)
+    assert next(series._starts(day)) > wall("2027-05-01")
+    assert next(series._starts()) == wall("1990-01-01 14:00")

@@ -22,6 +22,7 @@ MAX_TIMES: Final = 200
 """Times that a booking may take place, if it ends."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
+WEEK: Final = timedelta(weeks=1)
 SLACK: Final = timedelta(days=2)
 """More than the difference of any wall time from UTC."""
 FREQUENCIES: Final = {"daily": DAILY, "weekly": WEEKLY}
@@ -97,16 +98,23 @@ class BookedTimes:
     def windows(self, between: Window) -> list[Window]:
         """The times at which the booking takes place that overlap `between`, the earliest first."""
         latest = _wall(between.end) + SLACK
-        starts = takewhile(lambda wall: wall < latest, self._starts())
+        starts = takewhile(lambda wall: wall < latest, self._starts(between.start))
         found = (self._window(wall) for wall in starts)
         return sorted({window for window in found if window.overlaps(between)})
+
+    def next_windows(self, now: int, count: int) -> list[Window]:
+        """So many of the times that end after `now`, the earliest first; fewer if it ends."""
+        found = (self._window(wall) for wall in self._starts(now))
+        return sorted(islice((window for window in found if now < window.end), count))
 
     def _window(self, wall: datetime) -> Window:
         start = instant(wall, self.zone)
         return Window(start, start + self.duration)
 
-    def _starts(self) -> Iterator[datetime]:
-        """The wall times at which the booking starts."""
+    def _starts(self, ended: int | None = None) -> Iterator[datetime]:
+        """The wall times at which the booking starts; those of windows that end before `ended` may
+        be left out.
+        """
         repetition = self.repetition
         if repetition is None:
             return iter((self.start,))
@@ -114,12 +122,21 @@ class BookedTimes:
         return iter(
             rrule(
                 FREQUENCIES[repetition.frequency],
-                dtstart=self.start,
+                dtstart=self.start if ended is None else self._late_start(ended),
                 byweekday=repetition.days or None,
                 count=repetition.times,
                 until=None if until is None else datetime.combine(until, time.max),
             )
         )
+
+    def _late_start(self, ended: int) -> datetime:
+        """The start of the same rule some weeks later: a rule that began long ago is not followed
+        from its beginning, unless its times are counted.
+        """
+        if self.repetition is None or self.repetition.times is not None:
+            return self.start
+        passed = _wall(ended - self.duration) - SLACK - self.start
+        return self.start + max(0, passed // WEEK - 1) * WEEK
 
 
 def _wall(at: int) -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date, datetime
+from functools import cache
 from typing import Final, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -43,10 +44,16 @@ def read_day(text: str, *, field: str) -> date:
 
 def read_zone(name: str, *, field: str) -> ZoneInfo:
     """A time zone by its name, such as Europe/Berlin. Raises InvalidInput."""
-    if name not in available_timezones():
+    if name not in _zones():
         message = f"must be a time zone such as Europe/Berlin, got {name[:60]!r}"
         raise InvalidInput(message, field=field)
     return ZoneInfo(name)
+
+
+@cache
+def _zones() -> frozenset[str]:
+    """All names; finding them reads the whole database."""
+    return frozenset(available_timezones())
 
 
 def booked_times(

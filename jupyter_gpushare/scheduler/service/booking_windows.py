@@ -21,7 +21,6 @@ __all__ = ["BookingWindows", "borrowed_until"]
 
 DAY_MS: Final = 86_400_000
 NEAR_MS: Final = 14 * DAY_MS
-FAR_MS: Final = 10_000 * DAY_MS
 CHECKED_MS: Final = 60 * DAY_MS
 """How far ahead is checked whether bookings still fit."""
 REFRESH_MS: Final = 3_600_000
@@ -84,8 +83,7 @@ class BookingWindows:
     def _forget_past(self, now: int) -> None:
         """Bookings whose last time is over. Raises Unavailable."""
         registry = self._unit_of_work.bookings
-        later = Window(now, now + FAR_MS)
-        past = [id_ for id_, one in registry.people.items() if not one.times.windows(later)]
+        past = [id_ for id_, one in registry.people.items() if not one.times.next_windows(now, 1)]
         if not past:
             return
         with self._unit_of_work.transaction() as write:

@@ -40,6 +40,7 @@ SEARCH_MS: Final = 60 * DAY_MS
 """How far ahead the next free time is searched."""
 LONGEST_CALENDAR: Final = 62 * DAY_MS
 LONGEST_NAME: Final = 200
+SHOWN_TIMES: Final = 10
 
 
 class BookingService:
@@ -213,10 +214,13 @@ class BookingService:
 
     # -- reading --
 
+    def seen(self, identity: Identity) -> list[BookingRecord]:
+        """The bookings that the caller may see."""
+        return [one for one in self._unit_of_work.bookings.all() if self._sees(identity, one)]
+
     def bookings(self, identity: Identity) -> m.Bookings:
         """Bookings of the projects that the caller may see, the next first."""
-        seen = [one for one in self._unit_of_work.bookings.all() if self._sees(identity, one)]
-        rows = [self._row(identity, record) for record in seen]
+        rows = [self._row(identity, record) for record in self.seen(identity)]
         rows.sort(key=lambda row: (row.next_start is None, row.next_start or "", row.id))
         return m.Bookings(bookings=rows)
 
@@ -292,7 +296,7 @@ class BookingService:
         names = self._limits.manages(identity, record.project) or self._may_cancel(identity, record)
         return row_of(
             record,
-            record.times.windows(Window(now, now + FAR_MS))[:10],
+            record.times.next_windows(now, SHOWN_TIMES),
             {start for id_, start in registry.given_back if id_ == record.id},
             now,
             problem=self.windows.problem(record),
