@@ -79,9 +79,9 @@ def rest() -> str:
         " `gpushare`) and XSRF rules."
     )
     scheduler = (
-        "Bearer tokens, or peer credentials on a unix socket. `open` needs none, `known`"
-        " accepts any, `person` is a person or a server; an admin may do everything. Details:"
-        " [permissions](access.md)."
+        "Bearer tokens, or peer credentials on a unix socket. `open` needs none, `secret`"
+        " a key in its query, `known` accepts any, `person` is a person or a server; an admin may"
+        " do everything. Details: [permissions](access.md)."
     )
     parts = [
         "# REST and streams",

@@ -184,6 +184,14 @@ class SchedulerClient:
         """What is booked and free; `query`: pool, from, to."""
         return await self._call("booking_calendar", m.BookingCalendar, query=query)
 
+    async def renew_booking_feed(self) -> m.BookingFeed:
+        """A new address for calendar programs."""
+        return await self._call("renew_booking_feed", m.BookingFeed)
+
+    async def revoke_booking_feed(self) -> m.BookingFeed:
+        """Ends the address for calendar programs."""
+        return await self._call("revoke_booking_feed", m.BookingFeed)
+
     async def cancel_booking(self, booking: str) -> m.Ended:
         """Cancels a booking."""
         return await self._call("cancel_booking", m.Ended, id=booking)

@@ -10,7 +10,7 @@ from typing import Final
 
 __all__ = ["SCHEDULER_PACKAGES", "missing_text"]
 
-SCHEDULER_PACKAGES: Final = frozenset({"alembic", "numpy", "pydantic", "sqlalchemy"})
+SCHEDULER_PACKAGES: Final = frozenset({"alembic", "icalendar", "numpy", "pydantic", "sqlalchemy"})
 """Import names of the packages of the extra `scheduler` in pyproject.toml."""
 
 

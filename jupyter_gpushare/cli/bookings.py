@@ -17,7 +17,7 @@ from jupyter_gpushare.cli.discovery import ask, scheduler_options
 from jupyter_gpushare.cli.output_formats import OutputFormat, output_options
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.core.model.units import duration_text, read_duration
-from jupyter_gpushare.transports import HttpTransport
+from jupyter_gpushare.transports import UNIX, HttpTransport
 
 __all__ = ["book", "bookings", "local_zone", "unbook"]
 
@@ -138,8 +138,17 @@ def _sentence(row: m.BookingRow) -> str:
 @click.command()
 @scheduler_options
 @output_options(*COLUMNS)
-def bookings(transport: HttpTransport, output: OutputFormat) -> int:
+@click.option(
+    "--ics/--no-ics",
+    default=None,
+    help="Print a new secret address for your calendar program; the one before ends. --no-ics only"
+    " ends it.",
+)
+def bookings(transport: HttpTransport, output: OutputFormat, ics: bool | None) -> int:
     """Bookings of your projects, the next first."""
+    if ics is not None:
+        click.echo(_address(transport) if ics else _without_address(transport))
+        return 0
     found = ask(transport, lambda client: client.bookings())
     return output.show(
         [m.to_json(row) for row in found.bookings],
@@ -149,6 +158,17 @@ def bookings(transport: HttpTransport, output: OutputFormat) -> int:
         key="bookings",
         empty="No bookings.",
     )
+
+
+def _address(transport: HttpTransport) -> str:
+    """A new address for calendar programs, as this machine reaches the scheduler."""
+    feed = ask(transport, lambda client: client.renew_booking_feed())
+    return feed.path if transport.url.startswith(UNIX) else f"{transport.url}{feed.path}"
+
+
+def _without_address(transport: HttpTransport) -> str:
+    ask(transport, lambda client: client.revoke_booking_feed())
+    return "The address for calendar programs has ended."
 
 
 @click.command()

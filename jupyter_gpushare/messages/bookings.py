@@ -12,6 +12,7 @@ from .common import Body, Stamp
 __all__ = [
     "BookedTime",
     "BookingCalendar",
+    "BookingFeed",
     "BookingFit",
     "BookingRequest",
     "BookingRow",
@@ -118,6 +119,15 @@ class BookingFit(Body, frozen=True, kw_only=True):
     next_free: Stamp | None = None
     """When a booking of this length would fit next."""
     booking: BookingRow | None = None
+
+
+class BookingFeed(Body, frozen=True, kw_only=True):
+    """Answer of `POST booking-feed`: the address, on this server, at which calendar programs read
+    the caller's bookings. It is shown only here. Of `DELETE booking-feed`: empty.
+    """
+
+    path: str = ""
+    created: Stamp | None = None
 
 
 class CalendarEntry(Body, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ _QUERY_TEXTS: Final = {
     "project": "only this project",
     "kernel_id": "only this kernel; of a what-if: the kernel whose share would be replaced",
     "pool": "only this node pool",
+    "key": "the secret of an address that `POST booking-feed` has made",
     "node": "only these nodes: names, separated by commas",
     "minutes": "the period in whole minutes, 1 to 1440; default 60",
     "ended": "`true`: ended batch workloads, newest first, instead of current workloads",
@@ -101,7 +102,7 @@ def _operation(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
         content = {"application/json": {"schema": schemas[id(route.body)]}}
         operation["requestBody"] = {"required": True, "content": content}
     operation["responses"] = _responses(route, schemas)
-    operation["security"] = [] if route.scope == "open" else [{"token": []}]
+    operation["security"] = [] if route.scope in ("open", "secret") else [{"token": []}]
     return operation
 
 
@@ -123,6 +124,8 @@ def _free_form(route: Route) -> dict[str, Any]:
     """Answers without a body type: documents are JSON objects, probes and metrics are text."""
     if route.name in ("openapi", "snapshot"):
         return {"application/json": {"schema": {"type": "object"}}}
+    if route.name == "booking_feed":
+        return {"text/calendar": {"schema": {"type": "string"}}}
     return {"text/plain": {"schema": {"type": "string"}}}
 
 

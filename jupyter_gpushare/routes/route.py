@@ -8,8 +8,9 @@ from typing import Any, Final, Literal
 __all__ = ["API_ROOT", "Route"]
 
 API_ROOT: Final = "/api/v1"
-Scope = Literal["open", "known", "person", "agent", "admin"]
-"""The token that a route requires: "open" none, "known" any valid one, "person" a person's or a
+Scope = Literal["open", "secret", "known", "person", "agent", "admin"]
+"""The token that a route requires: "open" none, "secret" none but a key in its
+query, "known" any valid one, "person" a person's or a
 server's, the others a token of that scope. Admins may call everything. What a caller can see and
 change is in `scheduler/auth/permissions.py`.
 """

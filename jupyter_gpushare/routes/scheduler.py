@@ -218,6 +218,31 @@ ROUTES: Final = (
         m.Ended,
     ),
     Route(
+        "renew_booking_feed",
+        "POST",
+        f"{API_ROOT}/booking-feed",
+        "person",
+        "A new secret address at which calendar programs read the caller's bookings; the one"
+        " before ends.",
+        m.BookingFeed,
+    ),
+    Route(
+        "revoke_booking_feed",
+        "DELETE",
+        f"{API_ROOT}/booking-feed",
+        "person",
+        "End the caller's secret address.",
+        m.BookingFeed,
+    ),
+    Route(
+        "booking_feed",
+        "GET",
+        f"{API_ROOT}/bookings.ics",
+        "secret",
+        "The bookings that a person may see, as iCalendar; `key` is the secret.",
+        query=("key",),
+    ),
+    Route(
         "next_turn",
         "POST",
         f"{API_ROOT}/workloads/{{id}}/next-turn",

@@ -112,6 +112,7 @@ class SchedulerServer:
         self.loop = SchedulingLoop(self.service, policy_file, retention=retention)
         self.agents = AgentSessions(self.service)
         self.tokens = TokenService(self.store, clock, groups_of)
+        self.service.booking_feeds.groups_of = groups_of
         self.limits = limits
         self.authenticator = Authenticator(self.tokens)
         self.background_services: list[BackgroundService] = []

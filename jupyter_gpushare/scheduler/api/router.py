@@ -45,6 +45,7 @@ log = logging.getLogger("gpushare.scheduler")
 LONGEST_BODY: Final = 1 << 20
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
+ICALENDAR: Final = "text/calendar; charset=utf-8"
 CSV: Final = "text/csv; charset=utf-8"
 
 _TABLES: Final[dict[str, type[Struct]]] = {
@@ -157,7 +158,11 @@ class Router:
 
     def permitted(self, route: Route, identity: Identity | None) -> Identity:
         """Raises NotKnown, NotAllowed."""
-        if route.scope == "open" and (route.name != "metrics" or self._open_metrics):
+        if (
+            route.scope == "secret"
+            or route.scope == "open"
+            and (route.name != "metrics" or self._open_metrics)
+        ):
             return identity or Identity.nobody()
         if identity is None:
             raise _unauthenticated()
@@ -200,6 +205,9 @@ class Router:
             return RouterResponse(200, JSON, _document())
         if route.name == "healthz":
             return RouterResponse(200, TEXT, b"ok\n")
+        if route.name == "booking_feed":
+            found = self.service.booking_feeds.read(call.query.get("key"))
+            return RouterResponse(200, ICALENDAR, found)
         if route.name == "readyz":
             return self._readiness()
         result = self._result(route.name, call)
@@ -245,6 +253,10 @@ class Router:
                 return service.bookings.calendar(
                     who, call.query.get("pool"), call.query.get("from"), call.query.get("to")
                 )
+            case "renew_booking_feed":
+                return service.booking_feeds.renew(who)
+            case "revoke_booking_feed":
+                return service.booking_feeds.revoke(who)
             case "cancel_booking":
                 return service.bookings.cancel(who, call.path["id"])
             case "limit_person":

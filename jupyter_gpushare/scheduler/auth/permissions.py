@@ -23,6 +23,7 @@ CALLERS: Final[tuple[Caller, ...]] = get_args(Caller)
 
 OPENS: Final[dict[str, frozenset[Caller]]] = {
     "open": frozenset(CALLERS),
+    "secret": frozenset(CALLERS),
     "known": frozenset({"person", "server", "agent", "admin"}),
     "person": frozenset({"person", "server", "admin"}),
     "agent": frozenset({"agent", "admin"}),

@@ -9,7 +9,7 @@
 workload waits and its position, `wait_estimates` and `wait_text` for how long (`turn_estimates`
 where shares take turns). `platform_nodes` takes over what Kubernetes says about nodes. `people`
 shows and manages members of projects. `bookings` takes and shows bookings (`booking_limits`,
-`booking_rows`), and `booking_windows` tells the cluster about them. `time_limits`, `cordon`,
-`metering`, `policy_preview` and `metrics` (with `metric_table`) have one task each. One thread, no
-sockets; nothing blocks.
+`booking_rows`), `booking_windows` tells the cluster about them, and `booking_feeds` shows them to
+calendar programs (`calendar_file`). `time_limits`, `cordon`, `metering`, `policy_preview` and
+`metrics` (with `metric_table`) have one task each. One thread, no sockets; nothing blocks.
 """

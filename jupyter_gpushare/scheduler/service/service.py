@@ -24,6 +24,7 @@ from ..state.nodes import Send
 from ..state.restore import restore
 from ..state.unit_of_work import ChangeListener, UnitOfWork
 from ..store.store import Store
+from .booking_feeds import BookingFeeds
 from .bookings import BookingService
 from .cordon import Cordons
 from .cycles import CycleRunner
@@ -87,6 +88,7 @@ class SchedulerService:
         )
         self.bookings = BookingService(unit_of_work, self.visibility)
         self.bookings.windows.tick(unit_of_work.clock())
+        self.booking_feeds = BookingFeeds(unit_of_work, self.bookings)
         self.commands = WorkloadCommands(
             unit_of_work,
             self.visibility,

@@ -13,6 +13,7 @@ from jupyter_gpushare import messages as m
 from . import schema as s
 from .database import translated_errors
 from .schema import (
+    FeedRow,
     LeaseRow,
     MemberLimitRow,
     PersonUsageRow,
@@ -216,6 +217,21 @@ class StoreReader:
             row = connection.execute(_TOKEN, {"of": digest}).first()
             return None if row is None else TokenRow(**row._mapping)
 
+    # -- addresses of calendars --
+
+    def feed_of(self, user: str) -> FeedRow | None:
+        """The calendar address of this user."""
+        return self._feed(s.booking_feeds.c.user == user)
+
+    def feed_by_hash(self, digest: str) -> FeedRow | None:
+        """The calendar address with this hash."""
+        return self._feed(s.booking_feeds.c.hash == digest)
+
+    def _feed(self, which: sql.ColumnElement[bool]) -> FeedRow | None:
+        with translated_errors(), self.engine.connect() as connection:
+            found = _rows(connection, s.booking_feeds, FeedRow, which)
+            return found[0] if found else None
+
 
 def _workload(row: Any) -> WorkloadRow:
     return WorkloadRow(
@@ -229,10 +245,12 @@ def _workload(row: Any) -> WorkloadRow:
     )
 
 
-def _rows(connection: sql.Connection, table: sql.Table, kind: type[Row]) -> list[Row]:
-    """All rows of a table whose key is a hash of other columns."""
-    columns = [column for column in table.c if column.name != "key"]
-    return [kind(**row._mapping) for row in connection.execute(sql.select(*columns))]
+def _rows(
+    connection: sql.Connection, table: sql.Table, kind: type[Row], *which: sql.ColumnElement[bool]
+) -> list[Row]:
+    """The rows of a table whose key is a hash of other columns; all of them by default."""
+    query = sql.select(*(column for column in table.c if column.name != "key")).where(*which)
+    return [kind(**row._mapping) for row in connection.execute(query)]
 
 
 def _bookings(connection: sql.Connection) -> list[StoredBooking]:

@@ -14,6 +14,8 @@ import sqlalchemy as sql
 from jupyter_gpushare import messages as m
 
 __all__ = [
+    "FeedRow",
+    "booking_feeds",
     "StoredBooking",
     "LeaseRow",
     "MemberLimitRow",
@@ -239,6 +241,15 @@ given_back = sql.Table(
     sql.Column("start_ms", sql.BigInteger, nullable=False, index=True),
 )
 """Times of bookings that nobody used. The key is a hash of both columns."""
+booking_feeds = sql.Table(
+    "booking_feeds",
+    metadata,
+    sql.Column("key", sql.String(64), primary_key=True),
+    sql.Column("user", sql.String(1000), nullable=False),
+    sql.Column("groups", sql.Text, nullable=False),
+    sql.Column("hash", sql.String(64), nullable=False, unique=True),
+    sql.Column("created_ms", sql.BigInteger, nullable=False),
+)  # secret addresses at which calendar programs read bookings; the key is a hash of the user
 outcomes = sql.Table(
     "outcomes",
     metadata,
@@ -313,6 +324,16 @@ class StoredBooking:
 
     request: m.BookingRequest
     user: str
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRow:
+    """An address without its secret. `groups`: the user's when it was made, a JSON list."""
+
+    user: str
+    groups: str
+    hash: str
     created_ms: int
 
 

@@ -22,6 +22,7 @@ from .group_commit import GroupCommit
 from .reads import StoreReader
 from .retention import Cutoffs, Pruner, Retention, remove_oldest_output
 from .schema import (
+    FeedRow,
     LeaseRow,
     MemberLimitRow,
     PersonUsageRow,
@@ -34,6 +35,7 @@ from .schema import (
 from .transaction import StoreTransaction
 
 __all__ = [
+    "FeedRow",
     "Cutoffs",
     "StoredBooking",
     "LeaseRow",

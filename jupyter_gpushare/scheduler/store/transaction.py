@@ -43,6 +43,7 @@ _HOURS: Final = _upsert(s.usage_hours, "key", added=["held", "used", "borrowed",
 _TAKEN: Final = _upsert(s.usage_taken, "node", ["life", "number"])
 _PERSON: Final = _upsert(s.person_usage, "key", ["used", "at_ms", "served_ms"])
 _LIMIT: Final = _upsert(s.member_limits, "key", ["gpu", "notebooks", "pending"])
+_FEED: Final = _upsert(s.booking_feeds, "key", ["groups", "hash", "created_ms"])
 _SUBMITTED: Final = s.workloads.insert()
 _EVENT: Final = s.events.insert()
 _OUTCOME: Final = s.outcomes.insert()
@@ -134,6 +135,13 @@ class StoreTransaction:
         key = _key(booking, str(start_ms))
         self.do(s.given_back.insert(), {"key": key, "booking": booking, "start_ms": start_ms})
 
+    def booking_feed(self, row: s.FeedRow) -> None:
+        """The new calendar address of a user, in place of the one before."""
+        self.do(_FEED[self._dialect], _keyed(row, "user"))
+
+    def booking_feed_revoked(self, user: str) -> None:
+        self.do(s.booking_feeds.delete().where(s.booking_feeds.c.key == _key(user)))
+
     def ended(self, workload: str, now_ms: int, message: str) -> None:
         """The workload and its leases have ended."""
         self.do(_ENDED, {"of": workload, "ended_ms": now_ms, "message": message})
@@ -212,7 +220,7 @@ class StoreTransaction:
             self.do(_HOURS[self._dialect], rows)
 
 
-def _keyed(row: s.PersonUsageRow | s.MemberLimitRow, *identity: str) -> dict[str, Any]:
+def _keyed(row: s.PersonUsageRow | s.MemberLimitRow | s.FeedRow, *identity: str) -> dict[str, Any]:
     """The row with the hash of what identifies it."""
     values = {name: getattr(row, name) for name in row.__slots__}
     return {"key": _key(*(values[name] for name in identity)), **values}
