@@ -1,8 +1,9 @@
 """Chooses the node for one pod.
 
 The order of preference: promised node, topology, room now before room later, a GPU that is already
-shared (bin-pack), nodes without GPUs for CPU pods, and then bin-pack or spread. Ties go to the
-first node by name. Rules: docs/explanation/scheduling.md, Placement.
+shared (bin-pack), nodes without GPUs for CPU pods, then those with the fewest free GPUs, and then
+bin-pack or spread. Ties go to the first node by name. Rules: docs/explanation/scheduling.md,
+Placement.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from typing import NamedTuple
 from ..cluster.nodes import NodeState
 from ..cluster.packing import Defragmenter
 from ..cluster.pools import PoolState
+from ..model.amounts import GPU
 from ..model.model import Affinity
 from ..model.requirements import PodRequirements
 
 __all__ = ["NodeAssignment", "PlacementHints", "best_assignment", "may_run"]
 
-Rank = tuple[int, int, int, float]
-"""(not now, not on a shared GPU, not on a CPU node, packing): smaller is better."""
+Rank = tuple[int, int, int, int, float]
+"""(not now, not on a shared GPU, not on a CPU node, free milli-GPU beside CPU work, packing):
+smaller is better.
+"""
 
 
 class NodeAssignment(NamedTuple):
@@ -240,13 +244,14 @@ def _rank(pool: PoolState, node: NodeState, need: PodRequirements, now: bool) ->
     if need.gpu:
         binpack = config.gpu == "binpack"
         beside = 0 if binpack and node.is_shareable(need) else 1
-        return not now, beside, 1, node.room if binpack else -node.room / max(1, node.node.gpus)
+        return not now, beside, 1, 0, node.room if binpack else -node.room / max(1, node.node.gpus)
+    beside_gpus = int(node.node.gpus > 0)
     free = node.node.cpu - node.cpu[0] - node.cpu[2]
     if config.cpu == "binpack":
-        packing = float(free) if node.node.cpu else float("inf")
-    else:
-        packing = -free / node.node.cpu if node.node.cpu else 0.0
-    return not now, 1, 0 if not node.node.gpus else 1, packing
+        # free GPUs keep the CPU beside them, without which nobody could use them
+        free_gpu = node.free_now * GPU // node.capacity
+        return not now, 1, beside_gpus, free_gpu, float(free) if node.node.cpu else float("inf")
+    return not now, 1, beside_gpus, 0, -free / node.node.cpu if node.node.cpu else 0.0
 
 
 def _satisfies_affinity(pool: PoolState, node: NodeState, need: PodRequirements) -> bool:
