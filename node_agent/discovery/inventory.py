@@ -12,7 +12,10 @@ from .vendors import vendors
 
 __all__ = ["TierResult", "find_devices", "missing_all", "self_test"]
 
-ALTERNATIVE = "start with --simulate MODEL:N for simulated GPUs"
+ALTERNATIVE = (
+    "start with --simulate MODEL:N, a Jupyter server with --GpuShareExtension.simulate=MODEL:N, for"
+    " simulated GPUs"
+)
 
 
 class TierResult(NamedTuple):

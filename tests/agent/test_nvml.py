@@ -176,6 +176,7 @@ def test_a_broken_driver_is_reported_with_a_remedy(tmp_path, code, words):
         with pytest.raises(Unavailable, match=words) as refused:
             find_devices(DiscoveryRequest("n0", tmp_path))
         assert "--simulate MODEL:N" in refused.value.message
+        assert "--GpuShareExtension.simulate=MODEL:N" in refused.value.message
 
 
 def test_a_driver_that_fails_after_its_start_is_reported(tmp_path):
