@@ -35,6 +35,10 @@ class ToolKernels(JupyterServer):
     def kernel_ids(self) -> list[str]:
         return list(self._names)
 
+    def starting_ids(self) -> set[str]:
+        """None: kernels are added before they start."""
+        return set()
+
     def forget_failed_starts(self) -> None:
         pass
 
