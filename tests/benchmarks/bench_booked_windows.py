@@ -1,8 +1,8 @@
 """Whether what is booked is there when it begins: `python -m tests.benchmarks.bench_booked_windows
 [--pools N]`.
 
-Random pools that borrowers fill all the time, with random bookings that fit, in virtual time. At the
-start of each booking its members ask for all of it; a booking counts as late if a part is not
+Random pools that borrowers fill all the time, with random bookings that fit, in virtual time. At
+the start of each booking its members ask for all of it; a booking counts as late if a part is not
 granted in the same cycle. Those that begin while GPUs are being freed for another booking are
 counted apart (docs/explanation/scheduling.md, Bookings).
 """

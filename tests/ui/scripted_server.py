@@ -60,6 +60,8 @@ class Script:
         }
         self.tables: dict[str, list[dict[str, Any]]] = {"projects": []}
         self.what_if: dict[str, Any] = {"starts_now": True, "node": "n0"}
+        self.calendar: dict[str, Any] = {"pool": "default", "entries": [], "free": []}
+        self.fit: dict[str, Any] = {"fits": True, "message": "It fits.", "booking": None}
         self.down = False
         self.refusal: dict[str, Any] | None = None
         self.revision = 0
@@ -72,6 +74,7 @@ class Script:
         self.status |= body.get("status", {})
         self.tables |= body.get("tables", {})
         self.what_if = body.get("what_if", self.what_if)
+        self.calendar, self.fit = body.get("calendar", self.calendar), body.get("fit", self.fit)
         self.revision += 1
         for stream in list(self.streams):
             if self.down:
@@ -114,6 +117,8 @@ class Api(APIHandler):
     def get(self, path: str) -> None:
         if path == "status":
             self.finish(json.dumps(status_json()))
+        elif path == "bookings/calendar":
+            self.finish(json.dumps(SCRIPT.calendar))
         elif path in SCRIPT.tables:
             self.finish(json.dumps({FIELDS.get(path, path): SCRIPT.tables[path]}))
         else:
@@ -132,6 +137,8 @@ class Api(APIHandler):
         SCRIPT.calls.append({"method": self.request.method, "path": path, "body": body})
         if path == "what-if" and SCRIPT.refusal is None:
             self.finish(json.dumps(to_json(convert(WhatIfAnswer, SCRIPT.what_if))))
+        elif path == "bookings" and SCRIPT.refusal is None:
+            self.finish(json.dumps(SCRIPT.fit))
         elif SCRIPT.refusal is not None:
             self.set_status(400)
             self.finish(json.dumps({"error": SCRIPT.refusal}))

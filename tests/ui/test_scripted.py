@@ -18,6 +18,7 @@ SCRIPTS = {
     "dashboard_states.mjs": "dashboard: unhealthy, shared, empty, large and unavailable clusters",
     "tables_fit.mjs": "dashboard: tables fit into narrow windows",
     "people.mjs": "dashboard: sixty people of a course, and their manager",
+    "bookings.mjs": "dashboard: a calendar of bookings, by mouse and keyboard",
     "accessibility.mjs": "accessibility in every theme",
     "translation.mjs": "every text is translatable",
 }

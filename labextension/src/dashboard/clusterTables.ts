@@ -5,6 +5,7 @@ import { ISignal, Signal } from '@lumino/signaling';
 import { IGpuShare } from '../tokens';
 import { errorText } from '../apiClient';
 import { MemberLimit } from '../schema';
+import { IBookingsApi } from './bookings';
 import { ManagerAction } from './people';
 import { ClusterFact, IClusterState, EMPTY, reduceCluster, TableName } from './state';
 import { rowsIn, TablesApi } from './tablesApi';
@@ -71,6 +72,20 @@ export class ClusterTables {
     await this.client.limit(limit);
     this.refresh();
   }
+
+  /** Calls of the bookings view; the tables are refreshed after a change. */
+  readonly bookings: IBookingsApi = {
+    calendar: (pool, from, to) => this.client.calendar(pool, from, to),
+    book: async request => {
+      const fit = await this.client.book(request);
+      this.refresh();
+      return fit;
+    },
+    cancel: async booking => {
+      await this.client.cancel(booking);
+      this.refresh();
+    }
+  };
 
   dispose(): void {
     this.gpushare.changed.disconnect(this.onKernels, this);

@@ -1,5 +1,6 @@
 /** The cluster tables as the dashboard knows them, and how each answer changes them. Pure. */
 import {
+  BookingRow,
   EvictionRow,
   NodeRow,
   PersonRow,
@@ -18,6 +19,7 @@ export interface ITableRows {
   readonly workloads: readonly WorkloadView[];
   readonly evictions: readonly EvictionRow[];
   readonly people: readonly PersonRow[];
+  readonly bookings: readonly BookingRow[];
   readonly history: readonly QueueSample[];
 }
 
@@ -53,6 +55,7 @@ export const EMPTY: IClusterState = {
   workloads: UNKNOWN,
   evictions: UNKNOWN,
   people: UNKNOWN,
+  bookings: UNKNOWN,
   history: UNKNOWN
 };
 

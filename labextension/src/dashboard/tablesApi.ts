@@ -1,7 +1,7 @@
 /** The dashboard's REST calls: one table each, as JSON or as CSV with selected columns. */
 import { ServerConnection } from '@jupyterlab/services';
 
-import { MemberLimit, ROUTES } from '../schema';
+import { BookingCalendar, BookingFit, BookingRequest, MemberLimit, ROUTES } from '../schema';
 import { rest } from '../apiClient';
 import { ManagerAction } from './people';
 import { ITableRows, TableName } from './state';
@@ -14,6 +14,7 @@ const ROUTE: { readonly [name in TableName]: { verb: string; path: string } } = 
   workloads: ROUTES.workloads,
   evictions: ROUTES.evictions,
   people: ROUTES.people,
+  bookings: ROUTES.bookings,
   history: ROUTES.queueHistory
 };
 
@@ -35,6 +36,19 @@ export class TablesApi {
 
   async limit(limit: MemberLimit): Promise<void> {
     await rest(this.settings, ROUTES.limitPerson, { body: limit });
+  }
+
+  async calendar(pool: string, from: Date, to: Date): Promise<BookingCalendar> {
+    const query = { pool, from: from.toISOString(), to: to.toISOString() };
+    return JSON.parse(await rest(this.settings, ROUTES.bookingCalendar, { query }));
+  }
+
+  async book(request: BookingRequest): Promise<BookingFit> {
+    return JSON.parse(await rest(this.settings, ROUTES.book, { body: request }));
+  }
+
+  async cancel(booking: string): Promise<void> {
+    await rest(this.settings, ROUTES.cancelBooking, { names: { booking } });
   }
 
   csv(table: TableName, columns: readonly string[]): Promise<string> {

@@ -4,6 +4,7 @@ import * as React from 'react';
 
 import { ChartGrid } from '../charts/grid';
 import { NodeRow, WorkloadView } from '../schema';
+import { Bookings } from './bookings';
 import { ColumnChooser, Download } from './columnChooser';
 import {
   evictionColumns,
@@ -70,6 +71,16 @@ export function ViewPanel(props: IDashboardProps): JSX.Element {
       );
     case 'people':
       return <People {...props} people={state.people.rows!} />;
+    case 'bookings':
+      return (
+        <Bookings
+          bookings={state.bookings.rows!}
+          pools={state.pools.rows!}
+          projects={state.projects.rows!}
+          api={props.bookings}
+          trans={trans}
+        />
+      );
     case 'evictions':
       return (
         <TableView

@@ -4,6 +4,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import { IChartPanels } from '../charts/grid';
 import { ChartSource } from '../charts/source';
 import { MemberLimit, Status } from '../schema';
+import { IBookingsApi } from './bookings';
 import { ManagerAction } from './people';
 import { ITableActions } from './rowActions';
 import { IClusterState, TableName } from './state';
@@ -17,6 +18,7 @@ export const VIEWS = [
   'pools',
   'projects',
   'people',
+  'bookings',
   'evictions'
 ] as const;
 export type View = (typeof VIEWS)[number];
@@ -31,6 +33,7 @@ export const NEEDS: { readonly [view in View]: readonly TableName[] } = {
   pools: ['nodes', 'workloads', 'pools'],
   projects: ['nodes', 'workloads', 'projects'],
   people: ['nodes', 'workloads', 'people'],
+  bookings: ['nodes', 'workloads', 'bookings', 'pools', 'projects'],
   evictions: ['nodes', 'workloads', 'evictions']
 };
 
@@ -44,6 +47,7 @@ export const SHOWS: { readonly [view in View]: readonly TableName[] } = {
   pools: ['pools'],
   projects: ['projects'],
   people: ['people'],
+  bookings: ['bookings', 'pools', 'projects'],
   evictions: ['evictions']
 };
 
@@ -64,6 +68,7 @@ export interface IDashboardProps {
   onRetry: () => void;
   onManage: (workload: string, action: ManagerAction) => Promise<void>;
   onLimit: (limit: MemberLimit) => Promise<void>;
+  bookings: IBookingsApi;
   charts: ChartSource;
   panels: IChartPanels;
   actions: ITableActions;
@@ -80,6 +85,7 @@ export function tabNames(trans: TranslationBundle): { readonly [view in View]: s
     pools: trans.__('Node pools'),
     projects: trans.__('Projects'),
     people: trans.__('People'),
+    bookings: trans.__('Bookings'),
     evictions: trans.__('Evictions')
   };
 }

@@ -106,6 +106,7 @@ export class DashboardContent extends ReactWidget {
         onRetry={() => this.cluster.refresh()}
         onManage={(workload, action) => this.cluster.manage(workload, action)}
         onLimit={limit => this.cluster.limit(limit)}
+        bookings={this.cluster.bookings}
         charts={this.context.charts}
         panels={this.context.panels}
         actions={this.actions}
