@@ -32,12 +32,14 @@ PROXY = "jupyter_gpushare.kernel_proxy"
 
 
 def eventually(condition: Callable[[], object], what: str, within: float = TIMEOUT_S) -> object:
-    """The first true result; a failure shows the last false one."""
+    """The first true result; a failure shows the last false one, or the last error."""
     deadline, answer = time.monotonic() + within, None
     while time.monotonic() < deadline:
-        with contextlib.suppress(OSError, RestError, KeyError, StopIteration):
+        try:
             if answer := condition():
                 return answer
+        except (OSError, RestError, KeyError, StopIteration) as error:
+            answer = error
         time.sleep(0.05)
     raise AssertionError(f"not within {within:.0f} s: {what}; last result: {answer!r}")
 
