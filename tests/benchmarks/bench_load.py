@@ -5,7 +5,8 @@ Real HTTP, WebSockets and SQLite with every commit on disk; service, agents and 
 processes. The agents are minimal: they comply at once and report the usage of their leases every
 second. A request is timed from its POST to the stream frame with `running`, and released a second
 later. Pending requests are of many kinds (projects x shares x priorities): half exceed the limit of
-their project, half need a full node pool. The benchmark checks that every request was granted once.
+their project, half need a full node pool. The client opens a new connection for every call, as in
+the product. The benchmark checks that every request was granted once.
 """
 
 from __future__ import annotations
