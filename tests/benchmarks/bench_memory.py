@@ -1,12 +1,12 @@
-"""Memory of the service under an hour of random requests. `python -m tests.benchmarks.bench_memory
+"""Memory of the service under random requests. `python -m tests.benchmarks.bench_memory
 [--minutes 60] [--json FILE]`.
 
 A real scheduler process over HTTP, 10 agents with 8 GPUs each, which report usage every second, and
-one listener of the stream. The requests ask for about 60 % of the GPUs, so that nothing piles up:
-about ten workloads a second for four seconds each (fractions, memory, several GPUs, gangs; names and
-labels of their own, of twenty people), one in ten cancelled at once, and what-ifs, new names and
-reads between them. Every minute: resident memory, live workloads, requests, errors. The result is
-the slope of the memory over the second half.
+one listener of the stream. The requests ask for less than half of the GPUs, so that nothing piles up:
+about ten workloads a second for four seconds each (fractions, memory, several GPUs, gangs; with
+names and labels of their own, of twenty people), one in ten cancelled at once, and what-ifs, new
+names and reads between them. Every minute: resident memory, live workloads, requests, errors. The
+result is the slope of the memory over the second half.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ async def measure(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--per-second", type=float, default=10)
     parser.add_argument("--sample-s", type=float, default=60)
     parser.add_argument("--seed", type=int, default=42)
@@ -239,7 +239,8 @@ def main() -> None:
     sys.stdout.write(
         f"memory {first['rss_mib']} MiB after {first['minute']} min, {half['rss_mib']} after "
         f"{half['minute']}, {last['rss_mib']} after {last['minute']}; slope of the second half "
-        f"{slope(rows):+.3f} MiB/min; {last['submit']} workloads, {last['alive']} alive at the end\n"
+        f"{slope(rows):+.3f} MiB/min; {last['submit']} workloads, "
+        f"{last['alive']} alive at the end\n"
     )
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
