@@ -2,7 +2,7 @@
 [--minutes 60] [--json FILE]`.
 
 A real scheduler process over HTTP, 10 agents with 8 GPUs each, which report usage every second, and
-one listener of the stream. The requests ask for less than half of the GPUs, so that nothing piles up:
+one listener of the stream. The requests ask for less than half of the GPUs, so nothing piles up:
 about ten workloads a second for four seconds each (fractions, memory, several GPUs, gangs; with
 names and labels of their own, of twenty people), one in ten cancelled at once, and what-ifs, new
 names and reads between them. Every minute: resident memory, live workloads, requests, errors. The
