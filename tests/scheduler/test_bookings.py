@@ -12,6 +12,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from jupyter_gpushare.scheduler.auth.identity import Identity
 from jupyter_gpushare.scheduler.policy.policy_file import PolicyErrors, parse_policy
+from jupyter_gpushare.scheduler.service.metrics import Metrics
 from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.store.store import Store
 from tests.scheduler.scheduler_harness import ADMIN, SchedulerHarness
@@ -220,6 +221,21 @@ def test_others_borrow_what_is_booked_until_the_notice(scheduler: BookedHarness)
     assert scheduler.granted() >= {"c1", "c2"}
     assert "v3" not in scheduler.granted()
     scheduler.nothing_is_booked_twice()
+
+
+def test_metrics_count_what_is_used_and_unused(scheduler: BookedHarness):
+    def shown() -> list[str]:
+        text = Metrics(scheduler.service).text().decode()
+        return [line for line in text.splitlines() if line.startswith("gpushare_booked_gpus{")]
+
+    scheduler.book(TEACHER, "lab")
+    assert shown() == []
+    scheduler.tick(at("2027-01-04 14:00"))
+    scheduler.request(TEACHER, "c1", "course", 0.25)
+    assert shown() == [
+        'gpushare_booked_gpus{pool="default",state="used"} 0.25',
+        'gpushare_booked_gpus{pool="default",state="unused"} 0.75',
+    ]
 
 
 def test_after_a_restart_the_gpu_is_still_kept(scheduler: BookedHarness):

@@ -71,6 +71,13 @@ METRICS: Final = (
         note="`state`: holding, waiting. Names of people are in no metric.",
     ),
     MetricRow(
+        "booked_gpus",
+        "gauge",
+        "GPUs of the bookings that are under way.",
+        ("pool", "state"),
+        note="`state`: used, unused (kept free). A booking is under way from its lead on.",
+    ),
+    MetricRow(
         "lease_memory_bytes",
         "gauge",
         "GPU memory of all leases, as reported by agents.",

@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.model.amounts import MILLI
 from jupyter_gpushare.core.model.decisions import Decisions
 
 from ..state.workload_records import WorkloadRecord
@@ -114,6 +115,7 @@ class _StateCollector:
         yield from self._queues()
         yield self._workloads()
         yield self._people()
+        yield self._bookings()
         yield self._memory()
         yield self._ungated()
         yield from self._nodes()
@@ -159,6 +161,19 @@ class _StateCollector:
         """
         state, reason, pool = self._service.pending_status.summary(record)
         return state, str(reason.code) if reason else "", pool
+
+    def _bookings(self) -> Metric:
+        """Pools without bookings have no series."""
+        family, unit_of_work = _family("booked_gpus"), self._service.unit_of_work
+        now, booked, unused = unit_of_work.clock(), Tally[str](), Tally[str]()
+        for window in unit_of_work.booked_windows:
+            booked[window.pool] += window.gpu if window.is_open(now) else 0
+        for room in unit_of_work.cluster.booked_rooms:
+            unused[room.window.pool] += room.gpu
+        for pool, milli in sorted((+booked).items()):
+            family.add_metric([pool, "used"], max(0, milli - unused[pool]) / MILLI)
+            family.add_metric([pool, "unused"], unused[pool] / MILLI)
+        return family
 
     def _memory(self) -> Metric:
         family = _family("lease_memory_bytes")
