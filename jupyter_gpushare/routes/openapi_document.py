@@ -137,7 +137,7 @@ def _errors(route: Route) -> dict[int, str]:
     if route.scope != "open":
         errors[401] = "No valid token."
         errors[403] = "The token does not permit this."
-    if "{" in route.path:
+    if "{" in route.path or "instead_of" in route.query:
         errors[404] = "Not found, or not visible to the caller."
     if route.verb == "POST":
         errors[409] = "The id belongs to another object."
