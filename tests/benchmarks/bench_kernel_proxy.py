@@ -1,7 +1,7 @@
 """The kernel proxy compared with a direct connection: `python -m
 tests.benchmarks.bench_kernel_proxy`.
 
-Latency and rate: a kernel that answers at once, so that only the transport is measured. Throughput:
+Start: a bash kernel. Latency and rate: a kernel that answers at once, so that only the transport is measured. Throughput:
 1 GB of text and of binary buffers of an ipykernel. Rounds alternate between both ways, because load
 of the machine affects both alike. Exit 1: a target was missed.
 """
@@ -27,6 +27,7 @@ from jupyter_client.blocking import BlockingKernelClient
 from tests.benchmarks.machine import print_speed
 from tests.workers import free_port
 
+STARTS = 15
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 ROUND_TRIPS, CELLS, UNDER_WAY, ROUNDS = 2000, 2000, 200, 5
 LATENCY_BAR_MS, TEXT_BAR, BINARY_BAR, RATE_BAR = 1.0, 0.80, 0.55, 1000
@@ -71,6 +72,56 @@ def kernel(*argv: str) -> Iterator[tuple[list[BlockingKernelClient], psutil.Proc
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         ours.close()
+
+
+def started_in(argv: list[str], *, proxied: bool) -> float:
+    """Seconds from the launch of a kernel, and of the proxy beside it, to the first reply."""
+    folder = Path(tempfile.mkdtemp())
+    files = {name: _connection_file(folder / f"{name}.json") for name in ("front", "back")}
+    ours, theirs = socket.socketpair()
+    proxy = [sys.executable, "-m", "jupyter_gpushare.kernel_proxy", "--fd", str(theirs.fileno())]
+    proxy += ["--front", str(files["front"]), "--back", str(files["back"])]
+    commands = [proxy, argv] if proxied else [argv]
+    begun = time.perf_counter()
+    processes = [
+        subprocess.Popen(
+            command if command is proxy else [*command, str(files["back"])],
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for command in commands
+    ]
+    client = BlockingKernelClient(connection_file=str(files["front" if proxied else "back"]))
+    client.load_connection_file()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    took = time.perf_counter() - begun
+    client.stop_channels()
+    for process in processes:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    ours.close()
+    theirs.close()
+    return took
+
+
+def starts() -> bool:
+    """A bash kernel alone and behind the proxy, in turns. Bar: 1.10 times as long."""
+    argv = [sys.executable, "-m", "bash_kernel", "-f"]
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for i in range(STARTS + 1):
+        for proxied, taken in times.items():
+            took = started_in(argv, proxied=proxied)
+            if i:  # the first start compiles
+                taken.append(took)
+    alone, behind = statistics.median(times[False]), statistics.median(times[True])
+    sys.stdout.write(
+        f"start of a bash kernel: alone {alone:.3f} s, behind the proxy {behind:.3f} s,"
+        f" {behind / alone:.2f} times\n"
+    )
+    return behind <= 1.10 * alone
 
 
 def _connection_file(path: Path) -> Path:
@@ -173,7 +224,7 @@ def volume(what: str, code: str, bar: float) -> bool:
 
 
 def main() -> int:
-    passed = [latency(), volume("1 GB of text", TEXT, TEXT_BAR)]
+    passed = [starts(), latency(), volume("1 GB of text", TEXT, TEXT_BAR)]
     passed.append(volume("1 GB of binary buffers", BINARY, BINARY_BAR))
     return 0 if all(passed) else 1
 
