@@ -1,9 +1,9 @@
 """The kernel proxy compared with a direct connection: `python -m
 tests.benchmarks.bench_kernel_proxy`.
 
-Start: a bash kernel. Latency and rate: a kernel that answers at once, so that only the transport is measured. Throughput:
-1 GB of text and of binary buffers of an ipykernel. Rounds alternate between both ways, because load
-of the machine affects both alike. Exit 1: a target was missed.
+Start: a bash kernel. Latency and rate: a kernel that answers at once, so that only the transport is
+measured. Throughput: 1 GB of text and of binary buffers of an ipykernel. Rounds alternate between
+both ways, because load of the machine affects both alike. Exit 1: a target was missed.
 """
 
 from __future__ import annotations
